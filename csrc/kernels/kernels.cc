@@ -1,0 +1,43 @@
+#include "csrc/kernels/kernels.h"
+
+namespace pinfer {
+
+namespace {
+
+const KernelTable kPortableTable = {Isa::PORTABLE, &kLinearFloat32Portable,
+                                    &kLinearBFloat16Portable, &kAttentionFloat32Portable,
+                                    &kAttentionBFloat16Portable};
+
+#if defined(__x86_64__)
+const KernelTable kAvx2Table = {Isa::AVX2, &kLinearFloat32Avx2, &kLinearBFloat16Avx2,
+                                &kAttentionFloat32Avx2, &kAttentionBFloat16Avx2};
+const KernelTable kAvx512Table = {Isa::AVX512, &kLinearFloat32Avx512, &kLinearBFloat16Avx512,
+                                  &kAttentionFloat32Avx512, &kAttentionBFloat16Avx512};
+const KernelTable kAvx512Bf16Table = {Isa::AVX512_BF16, &kLinearFloat32Avx512,
+                                      &kLinearBFloat16Avx512Bf16, &kAttentionFloat32Avx512,
+                                      &kAttentionBFloat16Avx512Bf16};
+#endif
+
+}  // namespace
+
+const KernelTable& kernel_table(Isa isa) {
+#if defined(__x86_64__)
+  switch (isa) {
+    case Isa::PORTABLE:
+      break;
+    case Isa::AVX2:
+      return kAvx2Table;
+    case Isa::AVX512:
+      return kAvx512Table;
+    case Isa::AVX512_BF16:
+      return kAvx512Bf16Table;
+  }
+#else
+  (void)isa;
+#endif
+  return kPortableTable;
+}
+
+const KernelTable& kernels() { return kernel_table(select_isa()); }
+
+}  // namespace pinfer

@@ -1,0 +1,140 @@
+// Linear layers over packed panels, for one instruction set (see panel_tile.h).
+#pragma once
+
+#include "csrc/kernels/panel_tile.h"
+
+namespace pinfer {
+namespace {
+
+// Numbers of k at a time when panels are used by many rows: a panel's part and the rows' then stay
+// in the first level cache (32 KB).
+constexpr int64_t kBlockK = 256;
+
+// Rows whose sums are held at a time.
+constexpr int64_t kRowBlock = 96;
+
+constexpr int kMaxTilePanels = 8;
+
+template <class Panel>
+struct LinearImpl {
+  using X = typename Panel::X;
+  using Element = typename Panel::Element;
+  // What tiles of many rows work on.
+  using TilePanel = typename Panel::TilePanel;
+  // The first row tile brings the panels in, unless expand() has.
+  static constexpr const TileTable<TilePanel>& kFirstTiles =
+      TilePanel::kExpanded ? kTiles<TilePanel> : kStreamingTiles<TilePanel>;
+
+  static int64_t x_stride(const LinearTask& task) {
+    return task.x_stride / static_cast<int64_t>(sizeof(X));
+  }
+  static const X* row_of(const LinearTask& task, int64_t row) {
+    return static_cast<const X*>(task.x) + row * x_stride(task);
+  }
+
+  static int64_t prepared_row_size(int64_t k) {
+    return Panel::steps(k) * Panel::kXStep * static_cast<int64_t>(sizeof(X));
+  }
+
+  static void prepare(const float* x, int64_t k, void* prepared) {
+    Panel::prepare(x, k, static_cast<X*>(prepared));
+  }
+
+  static void store_rows(const LinearTask& task, int64_t row_begin, int64_t rows, int64_t panel,
+                         int64_t width, const float* sums) {
+    const int64_t first = panel * kPanelWidth;
+    const int64_t count = task.n - first < width ? task.n - first : width;
+    for (int64_t row = 0; row < rows; ++row) {
+      __builtin_memcpy(task.out + (row_begin + row) * task.out_stride + first, sums + row * width,
+                       static_cast<size_t>(count) * sizeof(float));
+    }
+  }
+
+  // Up to a tile's rows over `num_panels` panels side by side: every panel is read once.
+  static void multiply_few(const LinearTask& task, int64_t row, int64_t rows, int64_t panel,
+                           int num_panels, TileFunction<Panel> tile) {
+    const int64_t steps = Panel::steps(task.k);
+    const int64_t width = num_panels * kPanelWidth;
+    alignas(64) float sums[Simd::kTileRows * kPanelWidth * kMaxTilePanels];
+    const Element* panels[kMaxTilePanels];
+    for (int p = 0; p < num_panels; ++p) {
+      panels[p] = static_cast<const Element*>(task.weight) + (panel + p) * steps * Panel::kElements;
+    }
+    tile(row_of(task, row), x_stride(task), panels, steps, false, sums, width);
+    store_rows(task, row, rows, panel, width, sums);
+  }
+
+  // Many rows: a part of the panels at a time, for all row tiles. Panels of bfloat16 that are split
+  // into floats anyway are split once, into a buffer; the sums are the same.
+  static void multiply_many(const LinearTask& task, int64_t row_begin, int64_t rows, int64_t panel,
+                            int num_panels, const TileFunction<TilePanel>* first_tiles,
+                            const TileFunction<TilePanel>* tiles) {
+    constexpr int kMaxPanels = Simd::panels_for(Simd::kTileRows);
+    constexpr int64_t kBlockSteps = kBlockK / Panel::kNumbersPerStep;
+    constexpr int64_t kStepsRatio = TilePanel::kExpanded ? Panel::kNumbersPerStep : 1;
+    const int64_t steps = Panel::steps(task.k);
+    const int64_t width = num_panels * kPanelWidth;
+    alignas(64) float sums[kRowBlock * kPanelWidth * kMaxPanels];
+    alignas(64) float expanded[kMaxPanels][TilePanel::kExpanded ? kBlockK * kPanelWidth : 1];
+    for (int64_t step = 0; step < steps; step += kBlockSteps) {
+      const int64_t count = steps - step < kBlockSteps ? steps - step : kBlockSteps;
+      const typename TilePanel::Element* panels[kMaxPanels];
+      for (int p = 0; p < num_panels; ++p) {
+        const Element* source = static_cast<const Element*>(task.weight) +
+                                ((panel + p) * steps + step) * Panel::kElements;
+        if constexpr (TilePanel::kExpanded) {
+          Panel::expand(source, count, expanded[p]);
+          panels[p] = expanded[p];
+        } else {
+          panels[p] = source;
+        }
+      }
+      // Tiles of nearly equal height: a flat last one would wait for its few chains.
+      const int64_t num_tiles = (rows + Simd::kTileRows - 1) / Simd::kTileRows;
+      for (int64_t tile = 0; tile < num_tiles; ++tile) {
+        const int64_t row = rows * tile / num_tiles;
+        const int64_t r = rows * (tile + 1) / num_tiles - row;
+        const TileFunction<TilePanel> multiply = tile == 0 ? first_tiles[r] : tiles[r];
+        multiply(row_of(task, row_begin + row) + step * Panel::kXStep, x_stride(task), panels,
+                 count * kStepsRatio, step != 0, sums + row * width, width);
+      }
+    }
+    store_rows(task, row_begin, rows, panel, width, sums);
+  }
+
+  static void multiply(const LinearTask& task, int64_t row_begin, int64_t row_end,
+                       int64_t panel_begin, int64_t panel_end) {
+    for (int64_t row = row_begin; row < row_end; row += kRowBlock) {
+      const int64_t rows = row_end - row < kRowBlock ? row_end - row : kRowBlock;
+      int64_t panel = panel_begin;
+      if (rows <= Simd::kTileRows) {
+        const TileTable<Panel>& tiles = kStreamingTiles<Panel>;
+        const int wide = Simd::panels_for(static_cast<int>(rows));
+        for (; panel + wide <= panel_end; panel += wide) {
+          multiply_few(task, row, rows, panel, wide, tiles.best[rows]);
+        }
+        for (; panel < panel_end; ++panel) {
+          multiply_few(task, row, rows, panel, 1, tiles.one_panel[rows]);
+        }
+      } else {
+        constexpr int kWide = Simd::panels_for(Simd::kTileRows);
+        for (; panel + kWide <= panel_end; panel += kWide) {
+          multiply_many(task, row, rows, panel, kWide, kFirstTiles.as_full,
+                        kTiles<TilePanel>.as_full);
+        }
+        for (; panel < panel_end; ++panel) {
+          multiply_many(task, row, rows, panel, 1, kFirstTiles.one_panel,
+                        kTiles<TilePanel>.one_panel);
+        }
+      }
+    }
+  }
+};
+
+constexpr LinearKernel kLinearFloat32 = {nullptr, nullptr, LinearImpl<Float32Panel>::multiply};
+constexpr LinearKernel kLinearBFloat16 = {LinearImpl<BestBFloat16Panel>::prepared_row_size,
+                                          LinearImpl<BestBFloat16Panel>::prepare,
+                                          LinearImpl<BestBFloat16Panel>::multiply};
+
+}  // namespace
+}  // namespace pinfer

@@ -1,0 +1,161 @@
+// The SIMD vocabulary of the kernels (see simd_avx2.h), 16 lanes: AVX-512 F, BW, DQ, VL. Include
+// only in files compiled for it, or, with PINFER_SIMDE, in test builds that emulate it.
+#pragma once
+
+#include <cstdint>
+
+#if defined(PINFER_SIMDE)
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx512.h>
+#include <simde/x86/fma.h>
+#else
+#include <immintrin.h>
+#endif
+
+namespace pinfer {
+namespace {
+
+inline __m256 upper_half(__m512 x) {
+  return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1));
+}
+
+#if defined(PINFER_SIMDE)
+// Two conversions that SIMDe lacks, by halves.
+inline __m512i widen_uint16(__m256i x) {
+  return _mm512_inserti64x4(
+      _mm512_castsi256_si512(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(x))),
+      _mm256_cvtepu16_epi32(_mm256_extracti128_si256(x, 1)), 1);
+}
+inline __m512i round_to_int(__m512 x) {
+  return _mm512_inserti64x4(
+      _mm512_castsi256_si512(_mm256_cvtps_epi32(_mm512_castps512_ps256(x))),
+      _mm256_cvtps_epi32(upper_half(x)), 1);
+}
+#else
+inline __m512i widen_uint16(__m256i x) { return _mm512_cvtepu16_epi32(x); }
+inline __m512i round_to_int(__m512 x) { return _mm512_cvtps_epi32(x); }
+#endif
+
+struct Simd {
+  static constexpr int kLanes = 16;
+  static constexpr int kTileRows = 12;
+#if defined(PINFER_AVX512_BF16)
+  static constexpr bool kHasBFloat16Dot = true;
+#else
+  static constexpr bool kHasBFloat16Dot = false;
+#endif
+  static constexpr int panels_for(int rows) { return rows <= 2 ? 8 : rows <= 6 ? 4 : 2; }
+
+  using F = __m512;
+  using I = __m512i;
+  using M = __mmask16;
+
+  static F zero() { return _mm512_setzero_ps(); }
+  static F set1(float x) { return _mm512_set1_ps(x); }
+  static I set1_int(int32_t x) { return _mm512_set1_epi32(x); }
+  static F load(const float* p) { return _mm512_loadu_ps(p); }
+  static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
+  static I load_int(const void* p) { return _mm512_loadu_si512(p); }
+  static F load_bfloat16(const uint16_t* p) {
+    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(widen_uint16(half), 16));
+  }
+
+  static F add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F div(F a, F b) { return _mm512_div_ps(a, b); }
+  static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static F fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
+  static F min(F a, F b) { return _mm512_min_ps(a, b); }
+  static F max(F a, F b) { return _mm512_max_ps(a, b); }
+#if defined(PINFER_AVX512_BF16)
+  // acc + x[2i] * w[2i] + x[2i + 1] * w[2i + 1] for pairs of bfloat16.
+  static F bfloat16_dot(I x, I w, F acc) {
+    return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(w));
+  }
+#endif
+
+  static F as_float(I x) { return _mm512_castsi512_ps(x); }
+  static I as_int(F x) { return _mm512_castps_si512(x); }
+  static I to_int(F x) { return round_to_int(x); }
+  static F to_float(I x) { return _mm512_cvtepi32_ps(x); }
+  static I add_int(I a, I b) { return _mm512_add_epi32(a, b); }
+  static I sub_int(I a, I b) { return _mm512_sub_epi32(a, b); }
+  static I and_int(I a, I b) { return _mm512_and_si512(a, b); }
+  static I or_int(I a, I b) { return _mm512_or_si512(a, b); }
+  template <int n>
+  static I shift_left(I x) {
+    return _mm512_slli_epi32(x, n);
+  }
+  template <int n>
+  static I shift_right_arithmetic(I x) {
+    return _mm512_srai_epi32(x, n);
+  }
+
+  static M less(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+  static M not_less(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }  // or NaN
+  static M greater_int(I a, I b) { return _mm512_cmpgt_epi32_mask(a, b); }
+  static F select(M m, F a, F b) { return _mm512_mask_blend_ps(m, b, a); }
+  static bool any(M m) { return m != 0; }
+
+  static I lane_index() {
+    return _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  }
+  static float reduce_max(F x) {
+    float lanes[kLanes];
+    store(lanes, x);
+    float result = lanes[0];
+    for (int i = 1; i < kLanes; ++i) result = lanes[i] > result ? lanes[i] : result;
+    return result;
+  }
+  static float reduce_add(F x) {
+    float lanes[kLanes];
+    store(lanes, x);
+    for (int width = kLanes / 2; width > 0; width /= 2) {
+      for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+    }
+    return lanes[0];
+  }
+
+  // Doubles, kLanes / 2 at a time, for functions that need more than float's precision inside.
+  using D = __m512d;
+  using DM = __mmask8;
+  static D low_double(F x) { return _mm512_cvtps_pd(_mm512_castps512_ps256(x)); }
+  static D high_double(F x) { return _mm512_cvtps_pd(upper_half(x)); }
+  static F from_doubles(D low, D high) {
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high),
+                              1);
+  }
+  static D set1_double(double x) { return _mm512_set1_pd(x); }
+  static D add(D a, D b) { return _mm512_add_pd(a, b); }
+  static D sub(D a, D b) { return _mm512_sub_pd(a, b); }
+  static D mul(D a, D b) { return _mm512_mul_pd(a, b); }
+  static D div(D a, D b) { return _mm512_div_pd(a, b); }
+  static D fma(D a, D b, D c) { return _mm512_fmadd_pd(a, b, c); }
+  static D fnma(D a, D b, D c) { return _mm512_fnmadd_pd(a, b, c); }
+  static D min(D a, D b) { return _mm512_min_pd(a, b); }
+  static D max(D a, D b) { return _mm512_max_pd(a, b); }
+  static DM less(D a, D b) { return _mm512_cmp_pd_mask(a, b, _CMP_LT_OQ); }
+  static D select(DM m, D a, D b) { return _mm512_mask_blend_pd(m, b, a); }
+  static __m512i bits(D x) { return _mm512_castpd_si512(x); }
+  static D from_bits(__m512i x) { return _mm512_castsi512_pd(x); }
+  static __m512i set1_bits(int64_t x) { return _mm512_set1_epi64(x); }
+  static __m512i add_bits(__m512i a, __m512i b) { return _mm512_add_epi64(a, b); }
+  static __m512i sub_bits(__m512i a, __m512i b) { return _mm512_sub_epi64(a, b); }
+  static __m512i and_bits(__m512i a, __m512i b) { return _mm512_and_si512(a, b); }
+  static __m512i or_bits(__m512i a, __m512i b) { return _mm512_or_si512(a, b); }
+  static __m512i xor_bits(__m512i a, __m512i b) { return _mm512_xor_si512(a, b); }
+  template <int n>
+  static __m512i shift_left_bits(__m512i x) {
+    return _mm512_slli_epi64(x, n);
+  }
+  template <int n>
+  static __m512i shift_right_bits(__m512i x) {
+    return _mm512_srli_epi64(x, n);
+  }
+  static DM equal_bits(__m512i a, __m512i b) { return _mm512_cmpeq_epi64_mask(a, b); }
+};
+
+}  // namespace
+}  // namespace pinfer

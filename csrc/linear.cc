@@ -1,0 +1,102 @@
+// pinfer_linear: checks, preparation of the rows, division of the work.
+#include <algorithm>
+#include <cstdint>
+
+#include "csrc/kernels/kernels.h"
+#include "csrc/ops.h"
+#include "csrc/ops_error.h"
+#include "csrc/scratch.h"
+#include "csrc/threads/thread_pool.h"
+
+namespace pinfer {
+
+namespace {
+
+// Rows that share a pass over a chunk of panels: their prepared form should stay in the second
+// level cache.
+constexpr int64_t kRowsPerPass = 96;
+constexpr int64_t kPassBytes = 256 * 1024;
+constexpr int64_t kRowMultiple = 12;  // of every path's tile rows
+
+// Numbers below which preparing rows is not worth a fork-join.
+constexpr int64_t kSerialPrepare = 16 * 1024;
+
+// Panels of a piece of work: several pieces per thread, so that a late thread costs little; groups
+// of 8 suit every tile and read long streams of weights.
+int64_t panels_per_chunk(int64_t num_panels, int64_t num_threads) {
+  const int64_t wanted = num_panels / (num_threads * 4);
+  if (wanted >= 16) return 16;
+  if (wanted >= 8) return 8;
+  return std::max<int64_t>(1, std::min<int64_t>(4, num_panels / num_threads));
+}
+
+int64_t rows_per_pass(int64_t row_size) {
+  const int64_t fitting = kPassBytes / std::max<int64_t>(row_size, 1);
+  return std::clamp(fitting / kRowMultiple * kRowMultiple, kRowMultiple, kRowsPerPass);
+}
+
+void prepare_rows(const LinearKernel& kernel, const float* x, int64_t rows, int64_t k,
+                  int64_t row_size, char* prepared) {
+  const int64_t grain = std::max<int64_t>(1, kSerialPrepare / k);
+  parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      kernel.prepare(x + row * k, k, prepared + row * row_size);
+    }
+  });
+}
+
+void multiply(const LinearKernel& kernel, const LinearTask& task, int64_t rows) {
+  const int64_t num_panels = (task.n + kPanelWidth - 1) / kPanelWidth;
+  const int64_t chunk = panels_per_chunk(num_panels, current_num_threads());
+  const int64_t num_chunks = (num_panels + chunk - 1) / chunk;
+  const int64_t pass = rows_per_pass(task.x_stride);
+  const int64_t num_passes = (rows + pass - 1) / pass;
+  parallel_for(num_chunks * num_passes, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = i / num_chunks * pass, panel = i % num_chunks * chunk;
+      kernel.multiply(task, row, std::min(row + pass, rows), panel,
+                      std::min(panel + chunk, num_panels));
+    }
+  });
+}
+
+int32_t linear(const float* x, int64_t rows, int64_t k, const void* weight, int32_t weight_dtype,
+               int64_t n, float* out) {
+  PINFER_OPS_CHECK(rows >= 0, "linear: num_tokens must be at least 0, got %lld",
+                   static_cast<long long>(rows));
+  PINFER_OPS_CHECK(k >= 1, "linear: in_features must be at least 1, got %lld",
+                   static_cast<long long>(k));
+  PINFER_OPS_CHECK(n >= 1, "linear: out_features must be at least 1, got %lld",
+                   static_cast<long long>(n));
+  PINFER_OPS_CHECK(weight_dtype == PINFER_FLOAT32 || weight_dtype == PINFER_BFLOAT16,
+                   "linear: weight dtype must be float32 (6) or bfloat16 (15), got %d",
+                   weight_dtype);
+  if (rows == 0) return PINFER_OPS_OK;
+  PINFER_OPS_CHECK(x != nullptr && weight != nullptr && out != nullptr,
+                   "linear: x, weight and out must not be null");
+
+  const KernelTable& table = kernels();
+  const LinearKernel& kernel =
+      weight_dtype == PINFER_FLOAT32 ? *table.linear_float32 : *table.linear_bfloat16;
+  LinearTask task{x, k * static_cast<int64_t>(sizeof(float)), k, weight, n, out, n};
+  if (kernel.prepare != nullptr) {
+    static thread_local Scratch scratch;
+    task.x_stride = kernel.prepared_row_size(k);
+    char* prepared = static_cast<char*>(scratch.reserve(static_cast<size_t>(rows * task.x_stride)));
+    prepare_rows(kernel, x, rows, k, task.x_stride, prepared);
+    task.x = prepared;
+  }
+  multiply(kernel, task, rows);
+  return PINFER_OPS_OK;
+}
+
+}  // namespace
+
+}  // namespace pinfer
+
+int32_t pinfer_linear(const float* x, int64_t num_tokens, int64_t in_features, const void* weight,
+                      int32_t weight_dtype, int64_t out_features, float* out) {
+  return pinfer::run_op("linear", [&] {
+    return pinfer::linear(x, num_tokens, in_features, weight, weight_dtype, out_features, out);
+  });
+}

@@ -1,0 +1,56 @@
+#include "csrc/shim/op_shims.h"
+
+#include "csrc/ops_error.h"
+
+namespace pinfer {
+
+bool DenseTensor::read(const TensorFunctions& functions, AtenTensorHandle tensor) {
+  int64_t* tensor_sizes = nullptr;
+  int64_t* strides = nullptr;
+  if (tensor == nullptr || functions.get_data_ptr(tensor, &data) != 0 ||
+      functions.get_dim(tensor, &ndim) != 0 || functions.get_sizes(tensor, &tensor_sizes) != 0 ||
+      functions.get_strides(tensor, &strides) != 0 || functions.get_dtype(tensor, &dtype) != 0) {
+    return false;
+  }
+  sizes = tensor_sizes;
+  int64_t dense = 1;
+  for (int64_t i = ndim - 1; i >= 0; --i) {
+    if (sizes[i] != 1 && strides[i] != dense) return false;
+    dense *= sizes[i];
+  }
+  return true;
+}
+
+AOTITorchError refuse_tensors(const char* op, const char* reason) {
+  return ops_error(PINFER_OPS_INVALID_ARGUMENT, "%s: %s", op, reason);
+}
+
+const char* check_attention_tensors(const std::array<DenseTensor, 9>& tensors) {
+  const auto& [q, k, v, k_cache, v_cache, slots, table, lens, starts] = tensors;
+  if (!q.is(AOTI_DTYPE_FLOAT32, 3) || !k.is(AOTI_DTYPE_FLOAT32, 3) ||
+      !v.is(AOTI_DTYPE_FLOAT32, 3)) {
+    return "q, k and v must be float32 [T, heads, head_dim]";
+  }
+  if (k.sizes[0] != q.sizes[0] || v.sizes[0] != q.sizes[0] || k.sizes[1] != v.sizes[1] ||
+      k.sizes[2] != q.sizes[2] || v.sizes[2] != q.sizes[2]) {
+    return "shapes of q, k and v do not fit each other";
+  }
+  if (k_cache.ndim != 4 || v_cache.ndim != 4 || k_cache.dtype != v_cache.dtype ||
+      k_cache.sizes[0] != v_cache.sizes[0] || k_cache.sizes[1] != k.sizes[1] ||
+      v_cache.sizes[1] != k.sizes[1] || k_cache.sizes[2] != k.sizes[2] ||
+      v_cache.sizes[3] != k.sizes[2] || k_cache.sizes[3] != v_cache.sizes[2]) {
+    return "the caches must be [blocks, kv_heads, head_dim, block_size] and [blocks, kv_heads, "
+           "block_size, head_dim]";
+  }
+  if (!slots.is(AOTI_DTYPE_INT64, 1) || slots.sizes[0] != q.sizes[0]) {
+    return "slot_mapping must be int64 [T]";
+  }
+  if (!table.is(AOTI_DTYPE_INT32, 2) || !lens.is(AOTI_DTYPE_INT32, 1) ||
+      !starts.is(AOTI_DTYPE_INT32, 1) || table.sizes[0] != lens.sizes[0] ||
+      starts.sizes[0] != lens.sizes[0] + 1) {
+    return "block_table, seq_lens and query_start_loc must be int32 [S, M], [S] and [S + 1]";
+  }
+  return nullptr;
+}
+
+}  // namespace pinfer

@@ -1,0 +1,48 @@
+// A provider stands behind the tensor functions (aoti_torch_*) of compiled artifacts. There are
+// two: `native`, our own small tensor handles, and `torch`, a libtorch that is loaded at run time.
+// The engine is one source for both: it sees tensors only through TensorFunctions.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "csrc/shim/aoti.h"
+
+namespace pinfer {
+
+// The tensor functions that the engine and the custom ops call themselves. Handles made by one
+// provider's functions must only be given to the same provider's.
+struct TensorFunctions {
+  AOTITorchError (*create_tensor_from_blob)(void* data, int64_t ndim, const int64_t* sizes,
+                                            const int64_t* strides, int64_t storage_offset,
+                                            int32_t dtype, int32_t device_type,
+                                            int32_t device_index, AtenTensorHandle* result);
+  AOTITorchError (*empty_strided)(int64_t ndim, const int64_t* sizes, const int64_t* strides,
+                                  int32_t dtype, int32_t device_type, int32_t device_index,
+                                  AtenTensorHandle* result);
+  AOTITorchError (*delete_tensor_object)(AtenTensorHandle tensor);
+  AOTITorchError (*get_data_ptr)(AtenTensorHandle tensor, void** result);
+  AOTITorchError (*get_dim)(AtenTensorHandle tensor, int64_t* result);
+  AOTITorchError (*get_sizes)(AtenTensorHandle tensor, int64_t** result);
+  AOTITorchError (*get_strides)(AtenTensorHandle tensor, int64_t** result);
+  AOTITorchError (*get_dtype)(AtenTensorHandle tensor, int32_t* result);
+};
+
+// Immutable after construction; may be shared by threads and engines.
+class ShimProvider {
+ public:
+  virtual ~ShimProvider() = default;
+
+  virtual std::string_view name() const = 0;
+  virtual const TensorFunctions& tensor_functions() const = 0;
+
+  // The function behind a name that an artifact binds; nullptr if this provider has none.
+  virtual void* find(std::string_view symbol) const = 0;
+};
+
+// The provider without dependencies. Lives as long as the process.
+const ShimProvider& native_provider();
+
+}  // namespace pinfer

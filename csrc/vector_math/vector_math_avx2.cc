@@ -1,0 +1,10 @@
+#include "csrc/kernels/simd_avx2.h"
+// The templates below are over the Simd above.
+#include "csrc/vector_math/vector_functions.h"
+
+namespace pinfer {
+
+const VectorFunctionTable kVectorFunctionsAvx2 = {Simd::kLanes, kVectorFunctions,
+                                                kNumVectorFunctions};
+
+}  // namespace pinfer

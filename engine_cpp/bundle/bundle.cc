@@ -1,0 +1,102 @@
+#include "bundle/bundle.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "bundle/cpu_target.h"
+#include "core/mapped_file.h"
+#include "core/sha256.h"
+
+namespace pinfer {
+namespace {
+
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kManifestHash = "manifest.sha256";
+
+std::string hash_of(const MappedFile& file) {
+  const std::span<const std::byte> bytes = file.bytes();
+  Sha256 hash;
+  if (!bytes.empty()) hash.update(bytes.data(), bytes.size());
+  return to_hex(hash.finish());
+}
+
+std::string_view text_of(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+// Hashing these would cost more than the rest of the start.
+bool is_large(const std::string& name) {
+  return name == "weights.safetensors" || name == "tokenizer.bin" || name == "tokenizer.json";
+}
+
+std::string join(const std::vector<std::string>& values) {
+  std::string text;
+  for (const std::string& value : values) text += (text.empty() ? "" : ", ") + value;
+  return text;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Bundle>> Bundle::open(const std::string& path, VerifyLevel level) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return Status::not_found(path + ": no such bundle");
+  if (!S_ISDIR(info.st_mode)) return Status::not_found(path + ": not a bundle directory");
+  const std::string manifest_path = path + "/" + kManifest;
+  const std::string hash_path = path + "/" + kManifestHash;
+  PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> text, MappedFile::open(manifest_path));
+  PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> hash, MappedFile::open(hash_path));
+  if (text_of(*hash) != hash_of(*text)) {
+    return Status::data_loss(manifest_path + ": does not match " + hash_path +
+                             "; one of them is damaged");
+  }
+  PINFER_ASSIGN_OR_RETURN(Manifest manifest, Manifest::parse(text_of(*text), manifest_path));
+  std::unique_ptr<Bundle> bundle(new Bundle(path, std::move(manifest)));
+  PINFER_RETURN_IF_ERROR(bundle->check_files(level));
+  return bundle;
+}
+
+Status Bundle::check_files(VerifyLevel level) const {
+  for (const auto& [name, entry] : manifest_.files) {
+    const std::string path = file(name);
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) return Status::not_found(path + ": file not found");
+    if (!S_ISREG(info.st_mode) || info.st_size != entry.size) {
+      return Status::data_loss(path + ": expected " + std::to_string(entry.size) +
+                               " bytes, found " + std::to_string(info.st_size));
+    }
+    if (level != VerifyLevel::EVERYTHING && is_large(name)) continue;
+    PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> mapped, MappedFile::open(path));
+    const std::string found = hash_of(*mapped);
+    if (found != entry.sha256) {
+      return Status::data_loss(path + ": expected SHA-256 " + entry.sha256 + ", found " + found);
+    }
+  }
+  return Status();
+}
+
+Status Bundle::check_runnable(const std::string& provider) const {
+  if (!manifest_.has_model) {
+    return Status::failed_precondition(path_ + ": the bundle holds no model (only text)");
+  }
+  if (manifest_.device != "cpu") {
+    return Status::failed_precondition(path_ + ": compiled for device " + manifest_.device +
+                                       ", this engine has cpu");
+  }
+  const std::vector<std::string> missing = missing_cpu_features(manifest_.cpu_features);
+  if (!missing.empty()) {
+    return Status::failed_precondition(path_ + ": compiled for " + manifest_.cpu_isa +
+                                       "; this processor lacks " + join(missing) +
+                                       "; export again with another --cpu-isa");
+  }
+  const std::vector<std::string>& providers = manifest_.providers;
+  if (std::find(providers.begin(), providers.end(), provider) == providers.end()) {
+    return Status::failed_precondition(path_ + ": provider " + provider +
+                                       " cannot serve this bundle (it can be served by " +
+                                       join(providers) + ")");
+  }
+  return Status();
+}
+
+}  // namespace pinfer

@@ -1,0 +1,87 @@
+// manifest.json as the engine knows it (docs/bundle_format.md). Reading checks every field that is
+// used later, so that the rest of the engine may rely on them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/status.h"
+
+namespace pinfer {
+
+inline constexpr int64_t kBundleFormatVersion = 1;
+
+// A tensor's or argument's type: dtype by its code (torch's ScalarType) and shape. In arguments of
+// artifacts a dimension that is free is -1.
+struct TensorType {
+  std::string name;
+  int32_t dtype = -1;
+  std::vector<int64_t> shape;
+};
+
+struct ArtifactEntry {
+  std::string name;
+  std::string file;  // relative to the bundle
+  std::vector<std::string> symbols;
+  std::vector<TensorType> inputs;
+  std::vector<TensorType> outputs;
+  std::vector<TensorType> constants;
+};
+
+// A use of an artifact: which tensor of the weights file each of its constants is.
+struct PartEntry {
+  std::string artifact;
+  std::map<std::string, std::string> weights;  // constant -> tensor
+};
+
+struct FileEntry {
+  int64_t size = 0;
+  std::string sha256;
+};
+
+// Sampling parameters that the model's generation config sets.
+struct GenerationDefaults {
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int32_t> top_k;
+};
+
+struct Manifest {
+  std::string exporter_version, torch_version;
+  bool has_model = false, has_text = false;
+
+  // Model; meaningful if has_model.
+  std::string model_name, architecture, dtype;
+  int32_t max_model_len = 0, vocab_size = 0, num_layers = 0, hidden_size = 0;
+  int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0, rotary_dim = 0;
+  std::string device, cpu_isa;
+  std::vector<std::string> cpu_features, providers;
+  int32_t kv_cache_dtype = -1;
+  int32_t block_size = 0;
+  std::map<std::string, ArtifactEntry> artifacts;
+  std::string embedding_weight, rotary_inv_freq;
+  double rotary_attention_scaling = 1.0;
+  std::vector<PartEntry> layers;
+  PartEntry head;
+
+  std::vector<int32_t> eos_token_ids;
+  std::optional<int32_t> bos_token_id;
+  GenerationDefaults generation_defaults;
+
+  std::map<std::string, FileEntry> files;
+
+  // `source` names the file in messages. DATA_LOSS for text that is not a manifest,
+  // FAILED_PRECONDITION for another format version.
+  static Result<Manifest> parse(std::string_view text, const std::string& source);
+};
+
+// Bytes of one element; 0 for a code that bundles do not use.
+int64_t dtype_size(int32_t dtype);
+// The code behind "float32", "bfloat16", ...; -1 if unknown.
+int32_t dtype_code(std::string_view name);
+std::string_view dtype_name(int32_t code);
+
+}  // namespace pinfer

@@ -1,0 +1,56 @@
+// Flags that several commands share. Each has an environment variable PINFER_<FLAG>; a flag beats
+// the environment, and the environment is read nowhere else.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pinfer/pinfer.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace pinfer::cli {
+
+// Exit codes: 0 done, 1 refused or failed, 2 usage.
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+
+// The bundle and the engine's settings.
+struct EngineFlags {
+  std::string bundle;
+  EngineOptions options;
+  std::string scheduling_policy = "fcfs";
+  std::string provider = "native";
+  bool no_enable_prefix_caching = false;
+  std::string log_level = "warning";
+
+  void add_to(CLI::App* command);
+  // Opens the engine with these settings; log lines go to stderr.
+  Engine open();
+};
+
+// Sampling parameters; what is not given comes from the model's defaults.
+struct SamplingFlags {
+  std::optional<int32_t> max_tokens, top_k, min_tokens;
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<double> presence_penalty, frequency_penalty, repetition_penalty;
+  std::optional<int64_t> seed;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+
+  void add_to(CLI::App* command);
+  // max_tokens: the rest of the context unless given.
+  SamplingParams params(const Engine& engine) const;
+};
+
+// The positional argument alone, for commands without engine settings.
+void add_bundle(CLI::App* command, std::string* bundle);
+
+// The bundle's text part alone.
+Engine open_text(const std::string& bundle);
+
+}  // namespace pinfer::cli

@@ -1,0 +1,45 @@
+#include "core/engine_config.h"
+
+#include <limits>
+
+#include "core/field_check.h"
+
+namespace pinfer {
+namespace {
+
+constexpr int32_t kMaxInt = std::numeric_limits<int32_t>::max();
+constexpr int32_t kMaxBlockSize = 256;
+constexpr int32_t kMaxThreads = 1024;
+
+Status check_pool_holds_one_request(const EngineConfig& config) {
+  if (config.num_blocks == 0 || config.max_model_len == 0) return Status::ok_status();
+  const int64_t num_slots = (config.num_blocks - int64_t{1}) * config.block_size;
+  if (num_slots >= config.max_model_len) return Status::ok_status();
+  return Status::invalid_argument(
+      "num_blocks " + std::to_string(config.num_blocks) + " (one is the null block) of " +
+      std::to_string(config.block_size) + " tokens hold " + std::to_string(num_slots) +
+      " tokens, less than one request of max_model_len " + std::to_string(config.max_model_len) +
+      ": raise --num-blocks or lower --max-model-len");
+}
+
+}  // namespace
+
+Status EngineConfig::validate() const {
+  PINFER_RETURN_IF_ERROR(check_range("max_model_len", max_model_len, 0, kMaxInt));
+  PINFER_RETURN_IF_ERROR(check_range("max_num_seqs", max_num_seqs, 1, kMaxInt));
+  // Every running request gets at least one token in every step.
+  PINFER_RETURN_IF_ERROR(
+      check_range("max_num_batched_tokens", max_num_batched_tokens, max_num_seqs, kMaxInt));
+  PINFER_RETURN_IF_ERROR(check_range("num_blocks", num_blocks, 0, kMaxInt));
+  if (num_blocks == 1) return field_error("num_blocks", "at least 2 (one is the null block)", 1);
+  PINFER_RETURN_IF_ERROR(check_range("block_size", block_size, 1, kMaxBlockSize));
+  PINFER_RETURN_IF_ERROR(
+      check_range("long_prefill_token_threshold", long_prefill_token_threshold, 0, kMaxInt));
+  if (!(watermark >= 0.0 && watermark < 1.0)) {
+    return field_error("watermark", "in [0, 1)", watermark);
+  }
+  PINFER_RETURN_IF_ERROR(check_range("threads", threads, 0, kMaxThreads));
+  return check_pool_holds_one_request(*this);
+}
+
+}  // namespace pinfer

@@ -1,0 +1,30 @@
+// What the scheduler decided for one step: plain values, the only thing that the executor is told.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pinfer {
+
+enum class ScheduledKind { NEW, RESUMED, RUNNING };
+
+struct ScheduledRequest {
+  std::string request_id;
+  ScheduledKind kind = ScheduledKind::NEW;
+  int32_t num_computed_tokens = 0;  // before this step; for NEW and RESUMED the prefix-cache hit
+  std::vector<int32_t> token_ids;   // the tokens to compute, at positions num_computed_tokens ...
+  std::vector<int32_t> new_block_ids;  // RUNNING: blocks added; NEW and RESUMED: the whole table
+  bool samples = false;  // this chunk reaches the last known token: one token is sampled
+
+  int32_t num_scheduled_tokens() const { return static_cast<int32_t>(token_ids.size()); }
+};
+
+struct SchedulerOutput {
+  std::vector<ScheduledRequest> scheduled_requests;  // in schedule order
+  std::vector<std::string> preempted_request_ids;    // their block tables are void
+  std::vector<std::string> finished_request_ids;     // ended since the last step: forget them
+  int32_t total_num_scheduled_tokens = 0;
+};
+
+}  // namespace pinfer

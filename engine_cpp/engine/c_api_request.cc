@@ -1,0 +1,190 @@
+// C interface: text and generation. See include/pinfer/pinfer.h.
+#include <optional>
+
+#include "engine/c_api_support.h"
+
+namespace pinfer {
+namespace {
+
+SamplingParams read_sampling_params(const pinfer_sampling_params& given) {
+  SamplingParams params;
+  params.temperature = given.temperature;
+  params.top_p = given.top_p;
+  params.top_k = given.top_k;
+  params.min_p = given.min_p;
+  params.presence_penalty = given.presence_penalty;
+  params.frequency_penalty = given.frequency_penalty;
+  params.repetition_penalty = given.repetition_penalty;
+  if (given.has_seed) params.seed = given.seed;
+  params.max_tokens = given.max_tokens;
+  params.min_tokens = given.min_tokens;
+  params.ignore_eos = given.ignore_eos;
+  params.stop_token_ids.assign(given.stop_token_ids,
+                               given.stop_token_ids + given.num_stop_token_ids);
+  return params;
+}
+
+void write_sampling_params(const SamplingParams& params, pinfer_sampling_params* out) {
+  *out = pinfer_sampling_params();
+  out->struct_size = sizeof(*out);
+  out->temperature = params.temperature;
+  out->top_p = params.top_p;
+  out->top_k = params.top_k;
+  out->min_p = params.min_p;
+  out->presence_penalty = params.presence_penalty;
+  out->frequency_penalty = params.frequency_penalty;
+  out->repetition_penalty = params.repetition_penalty;
+  out->max_tokens = params.max_tokens;
+  out->min_tokens = params.min_tokens;
+  out->ignore_eos = params.ignore_eos;
+  out->skip_special_tokens = true;
+}
+
+// Fills the caller's struct from `piece`, whose memory must outlive the caller's use of it.
+void write_output(const StreamOutput& piece, pinfer_output* out) {
+  pinfer_output all{};
+  all.text = piece.text.c_str();
+  all.text_size = piece.text.size();
+  all.token_ids = piece.token_ids.data();
+  all.num_token_ids = piece.token_ids.size();
+  all.finish_reason = piece.finished() ? piece.finish_reason.c_str() : nullptr;
+  all.error_message = piece.finish_reason == "error" ? piece.error_message.c_str() : nullptr;
+  all.num_prompt_tokens = piece.num_prompt_tokens;
+  all.num_cached_tokens = piece.num_cached_tokens;
+  all.struct_size = out->struct_size < sizeof(all) ? out->struct_size : sizeof(all);
+  std::memcpy(out, &all, all.struct_size);
+}
+
+Status read_request(const pinfer_engine& engine, const pinfer_request_options& given,
+                    GenerateRequest* request) {
+  if (given.prompt_token_ids == nullptr && given.num_prompt_token_ids > 0) {
+    return Status::invalid_argument("prompt_token_ids must not be NULL");
+  }
+  request->prompt_token_ids.assign(given.prompt_token_ids,
+                                   given.prompt_token_ids + given.num_prompt_token_ids);
+  pinfer_sampling_params defaults;
+  pinfer_sampling_params_default(&engine, &defaults);
+  const pinfer_sampling_params params = read_options(given.sampling_params, defaults);
+  request->sampling_params = read_sampling_params(params);
+  for (size_t i = 0; i < params.num_stop; ++i) {
+    request->text.stop.emplace_back(params.stop[i]);
+    if (request->text.stop.back().empty()) {
+      return Status::invalid_argument("stop: strings must not be empty");
+    }
+  }
+  request->text.include_stop_str_in_output = params.include_stop_str_in_output;
+  request->text.skip_special_tokens = params.skip_special_tokens;
+  request->priority = given.priority;
+  request->cache_salt = given.cache_salt == nullptr ? "" : given.cache_salt;
+  if (given.output_callback != nullptr) {
+    request->callback = [given](const StreamOutput& piece) {
+      pinfer_output output{};
+      output.struct_size = sizeof(output);
+      write_output(piece, &output);
+      given.output_callback(given.output_user_data, &output);
+    };
+  }
+  return Status();
+}
+
+}  // namespace
+}  // namespace pinfer
+
+using pinfer::Status;
+
+pinfer_status pinfer_tokenize(const pinfer_engine* engine, const char* text, size_t text_size,
+                              bool add_special_tokens, int32_t** token_ids, size_t* num_tokens,
+                              pinfer_error** error) {
+  return pinfer::guarded(error, [&]() -> Status {
+    PINFER_ASSIGN_OR_RETURN(
+        const std::vector<int32_t> ids,
+        engine->engine->text().tokenizer().encode({text, text_size}, add_special_tokens));
+    const size_t bytes = ids.size() * sizeof(int32_t);
+    auto* copy = static_cast<int32_t*>(std::malloc(bytes + 1));
+    if (copy == nullptr) return Status::resource_exhausted("out of memory");
+    if (bytes > 0) std::memcpy(copy, ids.data(), bytes);
+    *token_ids = copy;
+    *num_tokens = ids.size();
+    return Status();
+  });
+}
+
+pinfer_status pinfer_detokenize(const pinfer_engine* engine, const int32_t* token_ids,
+                                size_t num_tokens, bool skip_special_tokens, char** text,
+                                size_t* text_size, pinfer_error** error) {
+  return pinfer::guarded(error, [&]() -> Status {
+    PINFER_ASSIGN_OR_RETURN(
+        const std::string decoded,
+        engine->engine->text().tokenizer().decode({token_ids, num_tokens}, skip_special_tokens));
+    return pinfer::copy_text(decoded, text, text_size);
+  });
+}
+
+pinfer_status pinfer_render(const pinfer_engine* engine, const char* request_json,
+                            size_t request_size, char** text, size_t* text_size,
+                            pinfer_error** error) {
+  return pinfer::guarded(error, [&]() -> Status {
+    PINFER_ASSIGN_OR_RETURN(const std::string rendered,
+                            engine->engine->text().render({request_json, request_size}));
+    return pinfer::copy_text(rendered, text, text_size);
+  });
+}
+
+void pinfer_sampling_params_init(pinfer_sampling_params* params) {
+  pinfer::write_sampling_params(pinfer::SamplingParams(), params);
+}
+
+void pinfer_sampling_params_default(const pinfer_engine* engine, pinfer_sampling_params* params) {
+  pinfer::write_sampling_params(engine->engine->default_sampling_params(), params);
+}
+
+void pinfer_request_options_init(pinfer_request_options* options) {
+  *options = pinfer_request_options();
+  options->struct_size = sizeof(*options);
+}
+
+pinfer_status pinfer_submit(pinfer_engine* engine, const pinfer_request_options* options,
+                            pinfer_request** request, pinfer_error** error) {
+  return pinfer::guarded(error, [&]() -> Status {
+    pinfer_request_options defaults;
+    pinfer_request_options_init(&defaults);
+    pinfer::GenerateRequest generate;
+    PINFER_RETURN_IF_ERROR(pinfer::read_request(
+        *engine, pinfer::read_options(options, defaults), &generate));
+    auto handle = std::make_unique<pinfer_request>();
+    handle->engine = engine->engine;
+    PINFER_ASSIGN_OR_RETURN(handle->handle, engine->engine->submit(std::move(generate)));
+    *request = handle.release();
+    return Status();
+  });
+}
+
+pinfer_status pinfer_request_next(pinfer_request* request, int64_t timeout_ms,
+                                  pinfer_output* output) {
+  std::optional<std::chrono::milliseconds> timeout;
+  if (timeout_ms >= 0) timeout = std::chrono::milliseconds(timeout_ms);
+  using ReadResult = pinfer::RequestStream::ReadResult;
+  switch (request->handle.stream->read(timeout, &request->output)) {
+    case ReadResult::TIMED_OUT:
+      return PINFER_CANCELLED;
+    case ReadResult::ENDED:
+      return PINFER_NOT_FOUND;
+    case ReadResult::OUTPUT:
+      break;
+  }
+  pinfer::write_output(request->output, output);
+  return PINFER_OK;
+}
+
+void pinfer_request_abort(pinfer_request* request) {
+  if (const std::shared_ptr<pinfer::Engine> engine = request->engine.lock()) {
+    engine->abort(request->handle.id);
+  }
+}
+
+void pinfer_request_free(pinfer_request* request) {
+  if (request == nullptr) return;
+  pinfer_request_abort(request);
+  request->handle.stream->detach_callback();
+  delete request;
+}

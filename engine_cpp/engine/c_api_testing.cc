@@ -1,0 +1,14 @@
+// Entries for the project's own tests (tests/parity); not part of the interface.
+#include <cstring>
+
+#include "csrc/ops.h"
+#include "scheduler/replay.h"
+
+extern "C" {
+
+// replay_trace_json() of scheduler/replay.h. The caller frees the text with free().
+PINFER_API char* pinfer_testing_replay(const char* trace_json) {
+  return strdup(pinfer::replay_trace_json(trace_json).c_str());
+}
+
+}  // extern "C"

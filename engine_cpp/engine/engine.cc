@@ -1,0 +1,273 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+
+#include "csrc/shim/provider.h"
+#include "csrc/threads/cpu_count.h"
+#include "engine/cache_size.h"
+#include "executor/model_runner.h"
+
+namespace pinfer {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+// Vocabularies are padded to round sizes: ids that the tokenizer does not know are never sampled.
+std::vector<int32_t> ids_without_token(const Tokenizer& tokenizer, int32_t vocab_size) {
+  std::vector<int32_t> ids;
+  for (int32_t id = 0; id < vocab_size; ++id) {
+    if (!tokenizer.has_token(id)) ids.push_back(id);
+  }
+  return ids;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, EngineOptions options) {
+  const Clock::time_point begin = Clock::now();
+  PINFER_RETURN_IF_ERROR(options.config.validate());
+  std::unique_ptr<Engine> engine(new Engine());
+  engine->options_ = std::move(options);
+  engine->config_ = engine->options_.config;
+  const VerifyLevel level =
+      engine->options_.verify ? VerifyLevel::EVERYTHING : VerifyLevel::SIZES_AND_CODE;
+  PINFER_ASSIGN_OR_RETURN(engine->bundle_, Bundle::open(path, level));
+  if (!engine->bundle_->manifest().has_text) {
+    return Status::failed_precondition(path + ": the bundle holds no text part");
+  }
+  PINFER_ASSIGN_OR_RETURN(engine->text_, TextProcessor::open(*engine->bundle_));
+  if (engine->bundle_->manifest().has_model && !engine->options_.text_only) {
+    PINFER_RETURN_IF_ERROR(engine->load_model());
+    engine->start();
+  }
+  engine->load_ms_ = milliseconds_since(begin);
+  engine->log(LogLevel::INFO, "loaded " + path + " in " + std::to_string(engine->load_ms_) +
+                                  " ms");
+  return engine;
+}
+
+Status Engine::load_model() {
+  const Manifest& manifest = bundle_->manifest();
+  PINFER_RETURN_IF_ERROR(bundle_->check_runnable(std::string(enum_name(config_.provider))));
+  if (config_.provider != Provider::NATIVE) {
+    return Status::failed_precondition("--provider torch: this build has the native provider only");
+  }
+  if (config_.block_size != manifest.block_size) {
+    return Status::invalid_argument(
+        "--block-size " + std::to_string(config_.block_size) + ": the bundle was compiled for " +
+        std::to_string(manifest.block_size));
+  }
+  KVCacheShape shape{manifest.num_layers, 0,
+                     manifest.num_kv_heads, manifest.head_dim,
+                     manifest.block_size, manifest.kv_cache_dtype};
+  PINFER_RETURN_IF_ERROR(resolve_cache_size(manifest.max_model_len, shape.bytes_per_block(),
+                                            available_memory(), &config_));
+  shape.num_blocks = config_.num_blocks;
+  if (config_.threads == 0) {
+    const CpuCount count = default_thread_count();
+    config_.threads = count.count;
+    log(LogLevel::INFO, "threads: " + std::to_string(count.count) + " (" + count.reason + ")");
+  }
+  PINFER_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::load(bundle_, native_provider()));
+  PINFER_ASSIGN_OR_RETURN(std::unique_ptr<KVCacheMemory> memory, KVCacheMemory::create(shape));
+  pool_ = std::make_unique<ThreadPool>(config_.threads);
+  auto runner = std::make_unique<ModelRunner>(std::move(model), std::move(memory), pool_.get());
+  core_ = std::make_unique<EngineCore>(
+      config_, std::move(runner),
+      Sampler(ids_without_token(text_->tokenizer(), manifest.vocab_size)));
+  log(LogLevel::INFO, "cache: " + std::to_string(config_.num_blocks) + " blocks of " +
+                          std::to_string(config_.block_size) + " tokens, " +
+                          std::to_string(shape.bytes_per_block() * shape.num_blocks >> 20) +
+                          " MiB when all are used");
+  return Status();
+}
+
+void Engine::start() {
+  outputs_ = std::make_unique<OutputProcessor>(
+      text_->tokenizer(), bundle_->manifest().eos_token_ids,
+      [this](const std::string& id) { finish(id, RequestStatus::FINISHED_STOPPED); });
+  metrics_.scheduler = core_->stats();
+  thread_ = std::thread([this] { run(); });
+}
+
+Engine::~Engine() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+  outputs_->abort_all();
+  outputs_.reset();  // its thread calls finish() until it has ended
+}
+
+SamplingParams Engine::default_sampling_params() const {
+  const GenerationDefaults& defaults = bundle_->manifest().generation_defaults;
+  SamplingParams params;
+  params.temperature = defaults.temperature.value_or(params.temperature);
+  params.top_p = defaults.top_p.value_or(params.top_p);
+  params.top_k = defaults.top_k.value_or(params.top_k);
+  params.min_p = defaults.min_p.value_or(params.min_p);
+  params.repetition_penalty = defaults.repetition_penalty.value_or(params.repetition_penalty);
+  return params;
+}
+
+Status Engine::check_prompt(const GenerateRequest& request) const {
+  const auto size = static_cast<int64_t>(request.prompt_token_ids.size());
+  if (size == 0) return Status::invalid_argument("the prompt has no tokens");
+  if (size >= config_.max_model_len) {
+    return Status::invalid_argument("context_length_exceeded: the prompt has " +
+                                    std::to_string(size) + " tokens, the context holds " +
+                                    std::to_string(config_.max_model_len) +
+                                    " with at least one of output");
+  }
+  const int32_t vocab_size = bundle_->manifest().vocab_size;
+  for (const int32_t id : request.prompt_token_ids) {
+    if (id < 0 || id >= vocab_size) {
+      return Status::invalid_argument("prompt token id " + std::to_string(id) +
+                                      ": expected 0 to " + std::to_string(vocab_size - 1));
+    }
+  }
+  return request.sampling_params.validate_token_ids(vocab_size);
+}
+
+Result<RequestHandle> Engine::submit(GenerateRequest request) {
+  if (core_ == nullptr) {
+    return Status::failed_precondition(bundle_->path() + ": only the text part is open" +
+                                       (bundle_->manifest().has_model
+                                            ? ""
+                                            : " (the bundle holds no model)"));
+  }
+  PINFER_RETURN_IF_ERROR(check_prompt(request));
+  SamplingParams& params = request.sampling_params;
+  const int32_t room =
+      config_.max_model_len - static_cast<int32_t>(request.prompt_token_ids.size());
+  params.max_tokens = params.max_tokens == 0 ? room : std::min(params.max_tokens, room);
+  PINFER_RETURN_IF_ERROR(params.validate());
+
+  RequestHandle handle;
+  handle.stream = std::make_shared<RequestStream>(std::move(request.callback));
+  RequestOptions options;
+  options.eos_token_ids = bundle_->manifest().eos_token_ids;
+  options.priority = request.priority;
+  options.cache_salt = request.cache_salt;
+  options.arrival_time = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (draining_) return Status::failed_precondition("the engine is shutting down");
+    if (options_.max_queue > 0 && num_unfinished_ >= options_.max_queue) {
+      return Status::resource_exhausted("the queue is full: " + std::to_string(num_unfinished_) +
+                                        " requests (--max-queue)");
+    }
+    handle.id = "r" + std::to_string(next_id_++);
+    metrics_.prompt_tokens += static_cast<int64_t>(request.prompt_token_ids.size());
+    ++num_unfinished_;
+    outputs_->add_request(handle.id, request.prompt_token_ids, request.text, params.ignore_eos,
+                          params.stop_token_ids, handle.stream);
+    Command command;
+    command.request = std::make_unique<Request>(handle.id, std::move(request.prompt_token_ids),
+                                                params, std::move(options));
+    commands_.push_back(std::move(command));
+  }
+  changed_.notify_one();
+  return handle;
+}
+
+void Engine::abort(const std::string& request_id) {
+  finish(request_id, RequestStatus::FINISHED_ABORTED);
+}
+
+void Engine::finish(const std::string& request_id, RequestStatus status) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Command command;
+    command.finish_id = request_id;
+    command.finish_status = status;
+    commands_.push_back(std::move(command));
+  }
+  changed_.notify_one();
+}
+
+bool Engine::drain(std::chrono::milliseconds timeout) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    draining_ = true;
+  }
+  return outputs_ == nullptr || outputs_->wait_until_empty(timeout);
+}
+
+EngineMetrics Engine::metrics() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return metrics_;
+}
+
+// The engine thread: take commands, step, pass outputs on; sleep while there is nothing to do.
+void Engine::run() {
+  bool busy = false;
+  for (;;) {
+    std::deque<Command> commands;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      changed_.wait(lock, [&] { return stopping_ || !commands_.empty() || busy; });
+      if (stopping_) break;
+      commands.swap(commands_);
+    }
+    take_commands(std::move(commands));
+    if (core_->has_work()) {
+      std::vector<RequestOutput> outputs = core_->step();
+      count(outputs, 1);
+      const bool failed = !core_->step_error().ok();
+      outputs_->push(std::move(outputs), failed ? core_->step_error().message()
+                                                : "the logits are not finite");
+    }
+    busy = core_->has_work();
+  }
+}
+
+void Engine::take_commands(std::deque<Command> commands) {
+  for (Command& command : commands) {
+    std::vector<RequestOutput> outputs;
+    std::string message;
+    if (command.request != nullptr) {
+      RequestOutput refused;
+      refused.request_id = command.request->request_id;
+      const Status status = core_->add_request(std::move(command.request));
+      if (status.ok()) continue;
+      refused.finish_reason = "error";
+      message = status.message();
+      outputs.push_back(std::move(refused));
+    } else {
+      const std::string ids[] = {command.finish_id};
+      outputs = core_->finish_requests(ids, command.finish_status);
+    }
+    count(outputs, 0);
+    outputs_->push(std::move(outputs), message);
+  }
+}
+
+void Engine::count(const std::vector<RequestOutput>& outputs, int num_steps) {
+  const SchedulerStats stats = core_->stats();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  metrics_.scheduler = stats;
+  metrics_.num_steps += num_steps;
+  for (const RequestOutput& output : outputs) {
+    metrics_.generation_tokens += static_cast<int64_t>(output.new_token_ids.size());
+    if (!output.finished()) continue;
+    --num_unfinished_;
+    if (output.finish_reason == "stop") ++metrics_.finished_stop;
+    if (output.finish_reason == "length") ++metrics_.finished_length;
+    if (output.finish_reason == "abort") ++metrics_.finished_abort;
+    if (output.finish_reason == "error") ++metrics_.finished_error;
+  }
+}
+
+void Engine::log(LogLevel level, const std::string& message) const {
+  if (options_.log) options_.log(level, message);
+}
+
+}  // namespace pinfer

@@ -1,0 +1,128 @@
+// The engine as the public interface sees it: opens a bundle, takes requests, streams output.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "bundle/bundle.h"
+#include "core/engine_config.h"
+#include "core/request.h"
+#include "csrc/threads/thread_pool.h"
+#include "engine/engine_core.h"
+#include "engine/output_processor.h"
+#include "engine/request_stream.h"
+#include "engine/text_processor.h"
+
+namespace pinfer {
+
+enum class LogLevel { DEBUG, INFO, WARNING, ERROR };
+
+struct EngineOptions {
+  EngineConfig config;
+  bool verify = false;     // check the hash of every file
+  bool text_only = false;  // leave the model alone, also if the bundle has one
+  int32_t max_queue = 0;   // unfinished requests at once; 0 = no limit
+  std::function<void(LogLevel, const std::string&)> log;
+  std::function<void(double, const char*)> progress;
+};
+
+struct GenerateRequest {
+  std::vector<int32_t> prompt_token_ids;
+  SamplingParams sampling_params;  // max_tokens 0: the rest of the context
+  TextOptions text;
+  int32_t priority = 0;
+  std::string cache_salt;
+  RequestStream::Callback callback;
+};
+
+// A request that has been submitted.
+struct RequestHandle {
+  std::string id;
+  std::shared_ptr<RequestStream> stream;
+};
+
+struct EngineMetrics {
+  SchedulerStats scheduler;
+  int64_t prompt_tokens = 0, generation_tokens = 0, num_steps = 0;
+  int64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
+};
+
+// Threads: any thread may call the methods. One engine thread owns scheduler and model; one output
+// thread detokenises; the compute pool belongs to the engine thread.
+class Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> open(const std::string& path, EngineOptions options);
+  // Aborts what still runs. REQUIRES: no other call is running.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // INVALID_ARGUMENT for a bad prompt or bad parameters, RESOURCE_EXHAUSTED for a full queue,
+  // FAILED_PRECONDITION while draining or without a model.
+  Result<RequestHandle> submit(GenerateRequest request);
+  // Harmless for requests that are unknown or have ended.
+  void abort(const std::string& request_id);
+
+  // Refuses new requests from now on and waits for the others; false if the time ran out.
+  bool drain(std::chrono::milliseconds timeout);
+
+  // The model's defaults: its generation config over ours.
+  SamplingParams default_sampling_params() const;
+
+  const Bundle& bundle() const { return *bundle_; }
+  const TextProcessor& text() const { return *text_; }
+  const EngineConfig& config() const { return config_; }
+  bool has_model() const { return core_ != nullptr; }
+  double load_ms() const { return load_ms_; }
+  int num_threads() const { return pool_ ? pool_->num_threads() : 0; }
+  EngineMetrics metrics() const;
+
+ private:
+  struct Command {
+    std::unique_ptr<Request> request;  // null: finish finish_id
+    std::string finish_id;
+    RequestStatus finish_status = RequestStatus::FINISHED_ABORTED;
+  };
+
+  Engine() = default;
+  Status load_model();
+  void start();
+  void run();
+  void take_commands(std::deque<Command> commands);
+  void finish(const std::string& request_id, RequestStatus status);
+  void count(const std::vector<RequestOutput>& outputs, int num_steps);
+  Status check_prompt(const GenerateRequest& request) const;
+  void log(LogLevel level, const std::string& message) const;
+
+  EngineOptions options_;
+  EngineConfig config_;  // with sizes and threads resolved
+  double load_ms_ = 0;
+  std::shared_ptr<const Bundle> bundle_;
+  std::unique_ptr<TextProcessor> text_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<EngineCore> core_;  // touched by the engine thread only, once it runs
+  std::unique_ptr<OutputProcessor> outputs_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Command> commands_;
+  bool stopping_ = false;
+  bool draining_ = false;
+  int64_t next_id_ = 0;
+  int32_t num_unfinished_ = 0;
+  EngineMetrics metrics_;
+  std::thread thread_;
+};
+
+}  // namespace pinfer

@@ -1,0 +1,56 @@
+// The heart of the engine: one call of step() is one step of generation for all running requests.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/engine_config.h"
+#include "core/request_output.h"
+#include "executor/executor.h"
+#include "sampler/sampler.h"
+#include "scheduler/scheduler.h"
+
+namespace pinfer {
+
+// Not thread-safe: the engine thread owns it.
+class EngineCore {
+ public:
+  // REQUIRES: config is valid, max_model_len and num_blocks are known.
+  EngineCore(const EngineConfig& config, std::unique_ptr<Executor> executor, Sampler sampler)
+      : scheduler_(config), executor_(std::move(executor)), sampler_(std::move(sampler)) {}
+
+  Status add_request(std::unique_ptr<Request> request) {
+    return scheduler_.add_request(std::move(request));
+  }
+
+  // Ends requests from outside; see Scheduler::finish_requests.
+  std::vector<RequestOutput> finish_requests(std::span<const std::string> request_ids,
+                                             RequestStatus status) {
+    return scheduler_.finish_requests(request_ids, status);
+  }
+
+  // Schedules, computes, samples and takes the tokens in. If the model fails, every request of the
+  // step ends with an error; step_error() says why.
+  std::vector<RequestOutput> step();
+
+  bool has_work() const {
+    return scheduler_.has_unfinished_requests() || scheduler_.has_finished_requests();
+  }
+  // Why the last step failed; ok if it did not.
+  const Status& step_error() const { return step_error_; }
+  SchedulerStats stats() const { return scheduler_.stats(); }
+  bool reset_prefix_cache() { return scheduler_.reset_prefix_cache(); }
+
+ private:
+  ModelRunnerOutput sample(const SchedulerOutput& scheduler_output, const Logits& logits);
+  std::vector<RequestOutput> fail(const SchedulerOutput& scheduler_output, const Status& status);
+
+  Scheduler scheduler_;
+  std::unique_ptr<Executor> executor_;
+  Sampler sampler_;
+  Status step_error_;
+};
+
+}  // namespace pinfer

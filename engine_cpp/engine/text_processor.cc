@@ -1,0 +1,85 @@
+#include "engine/text_processor.h"
+
+#include <chrono>
+
+#include "core/mapped_file.h"
+#include "engine/json_input.h"
+
+namespace pinfer {
+namespace {
+
+constexpr const char* kTokenizerFile = "tokenizer.bin";
+constexpr const char* kTemplateFile = "chat_template.json";
+
+using Json = nlohmann::ordered_json;
+
+Status wrong_type(const std::string& key, const char* expected, const Json& value) {
+  return Status::invalid_argument(key + ": expected " + expected + ", found " +
+                                  value.type_name());
+}
+
+Status read_bool(const std::string& key, const Json& value, bool* out) {
+  if (!value.is_boolean()) return wrong_type(key, "true or false", value);
+  *out = value.get<bool>();
+  return Status();
+}
+
+Status read_field(const std::string& key, const Json& value, RenderInput* input) {
+  if (key == "messages" || key == "tools" || key == "documents") {
+    if (!value.is_array() && !(value.is_null() && key != "messages")) {
+      return wrong_type(key, "a list", value);
+    }
+    (key == "messages" ? input->messages : key == "tools" ? input->tools : input->documents) =
+        value;
+  } else if (key == "chat_template_kwargs") {
+    if (!value.is_object() && !value.is_null()) return wrong_type(key, "an object", value);
+    input->chat_template_kwargs = value;
+  } else if (key == "add_generation_prompt") {
+    bool wanted = true;
+    PINFER_RETURN_IF_ERROR(read_bool(key, value, &wanted));
+    input->add_generation_prompt = wanted;
+  } else if (key == "continue_final_message") {
+    return read_bool(key, value, &input->continue_final_message);
+  } else if (key == "chat_template") {
+    if (!value.is_string()) return wrong_type(key, "a template's name", value);
+    input->template_name = value.get<std::string>();
+  } else {
+    return Status::invalid_argument("unknown field " + key.substr(0, 80));
+  }
+  return Status();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TextProcessor>> TextProcessor::open(const Bundle& bundle) {
+  auto text = std::make_unique<TextProcessor>();
+  PINFER_ASSIGN_OR_RETURN(text->tokenizer_, Tokenizer::open(bundle.file(kTokenizerFile)));
+  if (bundle.has_file(kTemplateFile)) {
+    const std::string path = bundle.file(kTemplateFile);
+    PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> file, MappedFile::open(path));
+    Result<std::unique_ptr<ChatTemplate>> chat_template = ChatTemplate::from_json(
+        {reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
+    if (!chat_template.ok()) {
+      return Status(chat_template.status().code(), path + ": " + chat_template.status().message());
+    }
+    text->chat_template_ = chat_template.take();
+  }
+  return text;
+}
+
+Result<std::string> TextProcessor::render(std::string_view request_json) const {
+  if (chat_template_ == nullptr) {
+    return Status::failed_precondition("the model has no chat template");
+  }
+  PINFER_ASSIGN_OR_RETURN(const Json json, parse_json(request_json));
+  if (!json.is_object()) return Status::invalid_argument("expected a JSON object");
+  RenderInput input;
+  input.now = std::chrono::system_clock::now();
+  for (const auto& [key, value] : json.items()) {
+    PINFER_RETURN_IF_ERROR(read_field(key, value, &input));
+  }
+  if (!json.contains("messages")) return Status::invalid_argument("messages: missing");
+  return chat_template_->render(input);
+}
+
+}  // namespace pinfer

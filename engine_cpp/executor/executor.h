@@ -1,0 +1,34 @@
+// Computes one step: what the scheduler decided in, logits out. The scheduler's side and the
+// executor's meet only here, in value structs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/scheduler_output.h"
+#include "core/status.h"
+
+namespace pinfer {
+
+// Logits of the requests that sample, in schedule order: [num_rows, vocab_size], float32. The
+// memory belongs to the executor and is valid until its next step.
+struct Logits {
+  const float* data = nullptr;
+  int32_t num_rows = 0;
+  int32_t vocab_size = 0;
+
+  std::span<const float> row(int32_t i) const {
+    return {data + static_cast<int64_t>(i) * vocab_size, static_cast<size_t>(vocab_size)};
+  }
+};
+
+// Used by one thread (the engine's).
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // INTERNAL when the step cannot be computed; its requests cannot go on then.
+  virtual Result<Logits> execute_model(const SchedulerOutput& scheduler_output) = 0;
+};
+
+}  // namespace pinfer

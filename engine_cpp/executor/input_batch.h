@@ -1,0 +1,43 @@
+// The arrays of one step, flat over all requests: what the model's parts take in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/scheduler_output.h"
+
+namespace pinfer {
+
+// Keeps each running request's block table from step to step, since the scheduler only tells what
+// is new. T tokens, S requests, M blocks in the longest table of the step.
+class InputBatch {
+ public:
+  explicit InputBatch(int32_t block_size) : block_size_(block_size) {}
+
+  // Takes in a step. Preempted and finished requests are forgotten, then the arrays are rebuilt.
+  void update(const SchedulerOutput& scheduler_output);
+
+  std::vector<int32_t> token_ids;        // [T]
+  std::vector<int32_t> positions;        // [T]
+  std::vector<int64_t> slot_mapping;     // [T], block id * block size + offset
+  std::vector<int32_t> block_table;      // [S, M], rows filled up with the null block 0
+  std::vector<int32_t> seq_lens;         // [S], context length after this step
+  std::vector<int32_t> query_start_loc;  // [S + 1]
+  std::vector<int32_t> logits_indices;   // rows of T whose logits are wanted
+
+  int64_t num_tokens() const { return static_cast<int64_t>(token_ids.size()); }
+  int64_t num_seqs() const { return static_cast<int64_t>(seq_lens.size()); }
+  int64_t max_blocks() const { return max_blocks_; }
+
+ private:
+  void add(const ScheduledRequest& request, const std::vector<int32_t>& block_ids);
+
+  int32_t block_size_;
+  int64_t max_blocks_ = 0;
+  std::unordered_map<std::string, std::vector<int32_t>> block_ids_;  // by request id
+};
+
+}  // namespace pinfer

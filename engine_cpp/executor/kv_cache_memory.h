@@ -1,0 +1,47 @@
+// The memory behind the cache blocks: two tensors a layer, allocated once, used by block id.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "core/status.h"
+
+namespace pinfer {
+
+struct KVCacheShape {
+  int32_t num_layers = 0;
+  int64_t num_blocks = 0;  // the null block included
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t block_size = 0;
+  int32_t dtype = -1;  // torch's ScalarType code
+
+  int64_t bytes_per_block() const;  // over all layers, K and V
+};
+
+// Address space is reserved for all blocks; pages become resident when a block is first written.
+class KVCacheMemory {
+ public:
+  // RESOURCE_EXHAUSTED with the size if the address space cannot be reserved.
+  static Result<std::unique_ptr<KVCacheMemory>> create(const KVCacheShape& shape);
+
+  ~KVCacheMemory();
+  KVCacheMemory(const KVCacheMemory&) = delete;
+  KVCacheMemory& operator=(const KVCacheMemory&) = delete;
+
+  const KVCacheShape& shape() const { return shape_; }
+  void* k(int32_t layer) const { return base_ + layer * 2 * tensor_bytes_; }  // [N, KH, D, BS]
+  void* v(int32_t layer) const { return base_ + (layer * 2 + 1) * tensor_bytes_; }  // [N, KH, BS, D]
+
+ private:
+  KVCacheMemory(const KVCacheShape& shape, char* base, int64_t tensor_bytes, size_t total)
+      : shape_(shape), base_(base), tensor_bytes_(tensor_bytes), total_bytes_(total) {}
+
+  KVCacheShape shape_;
+  char* base_;
+  int64_t tensor_bytes_;  // of one layer's K or V, rounded up to pages
+  size_t total_bytes_;
+};
+
+}  // namespace pinfer

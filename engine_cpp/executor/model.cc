@@ -1,0 +1,64 @@
+#include "executor/model.h"
+
+#include <map>
+#include <string>
+
+namespace pinfer {
+namespace {
+
+// The rank-independent size of a packed weight [out, in] (csrc/ops.h).
+std::vector<int64_t> packed_shape(int64_t out_features, int64_t in_features, int32_t dtype) {
+  const int64_t panels = (out_features + 15) / 16;
+  if (dtype == AOTI_DTYPE_FLOAT32) return {panels, in_features, 16};
+  return {panels, (in_features + 1) / 2, 16, 2};
+}
+
+Result<const WeightTensor*> find_tensor(const WeightsFile& weights, const std::string& name,
+                                        const std::vector<int64_t>& shape, int32_t dtype) {
+  const WeightTensor* tensor = weights.find(name);
+  if (tensor == nullptr) {
+    return Status::data_loss(weights.path() + ": tensor " + name + " is missing");
+  }
+  if (tensor->dtype != dtype || tensor->shape != shape) {
+    return Status::data_loss(weights.path() + ": tensor " + name +
+                             ": dtype or shape differs from what the manifest implies");
+  }
+  return tensor;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Bundle> bundle,
+                                           const ShimProvider& provider) {
+  auto model = std::make_unique<Model>();
+  model->bundle = std::move(bundle);
+  model->tensor_functions = &provider.tensor_functions();
+  const Manifest& manifest = model->manifest();
+  PINFER_ASSIGN_OR_RETURN(model->weights,
+                          WeightsFile::open(model->bundle->file("weights.safetensors")));
+  const int32_t dtype = dtype_code(manifest.dtype);
+  PINFER_ASSIGN_OR_RETURN(
+      model->embedding,
+      find_tensor(*model->weights, manifest.embedding_weight,
+                  packed_shape(manifest.vocab_size, manifest.hidden_size, dtype), dtype));
+  PINFER_ASSIGN_OR_RETURN(model->inv_freq,
+                          find_tensor(*model->weights, manifest.rotary_inv_freq,
+                                      {manifest.rotary_dim / 2}, AOTI_DTYPE_FLOAT32));
+
+  std::map<std::string, std::shared_ptr<Artifact>> artifacts;
+  for (const auto& [name, entry] : manifest.artifacts) {
+    PINFER_ASSIGN_OR_RETURN(artifacts[name],
+                            Artifact::open(model->bundle->file(entry.file), entry, provider));
+  }
+  for (const PartEntry& layer : manifest.layers) {
+    PINFER_ASSIGN_OR_RETURN(std::unique_ptr<Part> part,
+                            Part::create(artifacts[layer.artifact], layer, *model->weights));
+    model->layers.push_back(std::move(part));
+  }
+  PINFER_ASSIGN_OR_RETURN(
+      model->head,
+      Part::create(artifacts[manifest.head.artifact], manifest.head, *model->weights));
+  return model;
+}
+
+}  // namespace pinfer

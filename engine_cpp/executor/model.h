@@ -1,0 +1,33 @@
+// A model ready to run: weights mapped, one part for each decoder layer, the head.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "bundle/bundle.h"
+#include "bundle/weights_file.h"
+#include "core/status.h"
+#include "csrc/shim/provider.h"
+#include "executor/artifact.h"
+
+namespace pinfer {
+
+struct Model {
+  // Opens artifacts and weights of the bundle, which is kept, and binds them to each other.
+  // REQUIRES: bundle.check_runnable(provider.name()) is ok.
+  static Result<std::unique_ptr<Model>> load(std::shared_ptr<const Bundle> bundle,
+                                             const ShimProvider& provider);
+
+  const Manifest& manifest() const { return bundle->manifest(); }
+
+  std::shared_ptr<const Bundle> bundle;
+  std::unique_ptr<WeightsFile> weights;
+  const TensorFunctions* tensor_functions = nullptr;
+  const WeightTensor* embedding = nullptr;  // packed [vocab, hidden]
+  const WeightTensor* inv_freq = nullptr;   // float32 [rotary_dim / 2]
+  std::vector<std::unique_ptr<Part>> layers;
+  std::unique_ptr<Part> head;
+};
+
+}  // namespace pinfer

@@ -1,0 +1,144 @@
+#include "executor/model_runner.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "csrc/ops.h"
+
+namespace pinfer {
+namespace {
+
+// Up to this many tokens the compiled loops (norms, rotary, activations) take less time than
+// waking the other threads would.
+constexpr int64_t kSerialRegionTokens = 8;
+
+// Deletes a handle at the end of its scope.
+class OwnedHandle {
+ public:
+  OwnedHandle(const TensorFunctions& functions, AtenTensorHandle handle)
+      : functions_(functions), handle_(handle) {}
+  ~OwnedHandle() { functions_.delete_tensor_object(handle_); }
+  OwnedHandle(const OwnedHandle&) = delete;
+  OwnedHandle& operator=(const OwnedHandle&) = delete;
+
+ private:
+  const TensorFunctions& functions_;
+  AtenTensorHandle handle_;
+};
+
+Status op_status(int32_t error) {
+  return error == 0 ? Status() : Status::internal(pinfer_ops_last_error());
+}
+
+}  // namespace
+
+ModelRunner::ModelRunner(std::unique_ptr<Model> model, std::unique_ptr<KVCacheMemory> kv_cache,
+                         ThreadPool* pool)
+    : model_(std::move(model)),
+      kv_cache_(std::move(kv_cache)),
+      pool_(pool),
+      batch_(model_->manifest().block_size) {}
+
+Result<Logits> ModelRunner::execute_model(const SchedulerOutput& scheduler_output) {
+  batch_.update(scheduler_output);
+  if (batch_.num_tokens() == 0) return Logits{};
+  const ThreadPool::Scope scope(pool_);
+  pool_->set_serial_regions(batch_.num_tokens() <= kSerialRegionTokens);
+  PINFER_RETURN_IF_ERROR(embed());
+  PINFER_ASSIGN_OR_RETURN(AtenTensorHandle x, run_layers());
+  const OwnedHandle owned(*model_->tensor_functions, x);
+  return run_head(x);
+}
+
+Status ModelRunner::embed() {
+  const Manifest& manifest = model_->manifest();
+  const int64_t num_tokens = batch_.num_tokens();
+  const int64_t half = manifest.rotary_dim / 2;
+  x_.resize(static_cast<size_t>(num_tokens * manifest.hidden_size));
+  cos_.resize(static_cast<size_t>(num_tokens * half));
+  sin_.resize(cos_.size());
+  PINFER_RETURN_IF_ERROR(op_status(pinfer_embedding(
+      batch_.token_ids.data(), num_tokens, model_->embedding->data, model_->embedding->dtype,
+      manifest.vocab_size, manifest.hidden_size, x_.data())));
+  return op_status(pinfer_rotary_embedding(batch_.positions.data(), num_tokens,
+                                           static_cast<const float*>(model_->inv_freq->data), half,
+                                           manifest.rotary_attention_scaling, cos_.data(),
+                                           sin_.data()));
+}
+
+// Handles are consumed by the part that takes them, so each layer gets new ones over the same
+// arrays; a handle is a small struct from a free list.
+Result<AtenTensorHandle> ModelRunner::run_layers() {
+  const Manifest& manifest = model_->manifest();
+  const int64_t t = batch_.num_tokens(), s = batch_.num_seqs();
+  const int64_t half = manifest.rotary_dim / 2;
+  const KVCacheShape& cache = kv_cache_->shape();
+  AtenTensorHandle x = wrap(x_.data(), {t, manifest.hidden_size}, AOTI_DTYPE_FLOAT32);
+  for (size_t i = 0; i < model_->layers.size(); ++i) {
+    const auto layer = static_cast<int32_t>(i);
+    AtenTensorHandle inputs[] = {
+        x,
+        wrap(cos_.data(), {t, half}, AOTI_DTYPE_FLOAT32),
+        wrap(sin_.data(), {t, half}, AOTI_DTYPE_FLOAT32),
+        wrap(kv_cache_->k(layer),
+             {cache.num_blocks, cache.num_kv_heads, cache.head_dim, cache.block_size},
+             cache.dtype),
+        wrap(kv_cache_->v(layer),
+             {cache.num_blocks, cache.num_kv_heads, cache.block_size, cache.head_dim},
+             cache.dtype),
+        wrap(batch_.slot_mapping.data(), {t}, AOTI_DTYPE_INT64),
+        wrap(batch_.block_table.data(), {s, batch_.max_blocks()}, AOTI_DTYPE_INT32),
+        wrap(batch_.seq_lens.data(), {s}, AOTI_DTYPE_INT32),
+        wrap(batch_.query_start_loc.data(), {s + 1}, AOTI_DTYPE_INT32),
+    };
+    Result<AtenTensorHandle> y = model_->layers[i]->run(inputs);
+    if (!y.ok()) {
+      return Status::internal("layer " + std::to_string(i) + ": " + y.status().message());
+    }
+    x = y.value();
+  }
+  return x;
+}
+
+Result<Logits> ModelRunner::run_head(AtenTensorHandle x) {
+  const Manifest& manifest = model_->manifest();
+  const auto num_logits = static_cast<int64_t>(batch_.logits_indices.size());
+  if (num_logits == 0) return Logits{nullptr, 0, manifest.vocab_size};
+  const auto hidden = static_cast<size_t>(manifest.hidden_size);
+  const TensorFunctions& functions = *model_->tensor_functions;
+  void* rows = nullptr;
+  functions.get_data_ptr(x, &rows);
+  selected_.resize(static_cast<size_t>(num_logits) * hidden);
+  for (size_t i = 0; i < batch_.logits_indices.size(); ++i) {
+    const float* row = static_cast<const float*>(rows) +
+                       static_cast<size_t>(batch_.logits_indices[i]) * hidden;
+    std::copy(row, row + hidden, selected_.begin() + static_cast<int64_t>(i * hidden));
+  }
+  AtenTensorHandle inputs[] = {
+      wrap(selected_.data(), {num_logits, manifest.hidden_size}, AOTI_DTYPE_FLOAT32)};
+  PINFER_ASSIGN_OR_RETURN(AtenTensorHandle output, model_->head->run(inputs));
+  const OwnedHandle owned(functions, output);
+  void* data = nullptr;
+  functions.get_data_ptr(output, &data);
+  const float* begin = static_cast<const float*>(data);
+  logits_.assign(begin, begin + num_logits * manifest.vocab_size);
+  return Logits{logits_.data(), static_cast<int32_t>(num_logits), manifest.vocab_size};
+}
+
+AtenTensorHandle ModelRunner::wrap(void* data, std::initializer_list<int64_t> sizes,
+                                   int32_t dtype) const {
+  int64_t strides[4];
+  int64_t stride = 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= sizes.begin()[i];
+  }
+  AtenTensorHandle handle = nullptr;
+  model_->tensor_functions->create_tensor_from_blob(data, static_cast<int64_t>(sizes.size()),
+                                                    sizes.begin(), strides, 0, dtype,
+                                                    AOTI_DEVICE_CPU, 0, &handle);
+  return handle;
+}
+
+}  // namespace pinfer

@@ -1,0 +1,41 @@
+// The Executor of compiled models: embedding, rotary tables, every layer, the head.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "csrc/threads/thread_pool.h"
+#include "executor/executor.h"
+#include "executor/input_batch.h"
+#include "executor/kv_cache_memory.h"
+#include "executor/model.h"
+
+namespace pinfer {
+
+class ModelRunner final : public Executor {
+ public:
+  // The pool is borrowed and must outlive the runner.
+  ModelRunner(std::unique_ptr<Model> model, std::unique_ptr<KVCacheMemory> kv_cache,
+              ThreadPool* pool);
+
+  // The step in the order in which data flows: token ids -> x [T, hidden] -> layers -> rows whose
+  // logits are wanted -> logits. Runs on the calling thread and the pool.
+  Result<Logits> execute_model(const SchedulerOutput& scheduler_output) override;
+
+ private:
+  Status embed();
+  Result<AtenTensorHandle> run_layers();
+  Result<Logits> run_head(AtenTensorHandle x);
+  AtenTensorHandle wrap(void* data, std::initializer_list<int64_t> sizes, int32_t dtype) const;
+
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<KVCacheMemory> kv_cache_;
+  ThreadPool* pool_;
+  InputBatch batch_;
+  std::vector<float> x_;         // [T, hidden]
+  std::vector<float> cos_, sin_;  // [T, rotary_dim / 2]
+  std::vector<float> selected_;  // [num_logits, hidden]
+  std::vector<float> logits_;    // [num_logits, vocab]
+};
+
+}  // namespace pinfer

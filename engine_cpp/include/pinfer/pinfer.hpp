@@ -1,0 +1,227 @@
+// pinfer's C++ interface: a header over the C interface (pinfer.h), which is the manual for what
+// each call means. Objects own their handles; errors are exceptions of type pinfer::Error.
+// Programs without exceptions use the C interface.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "pinfer/pinfer.h"
+
+namespace pinfer {
+// Versioned, so that these inline functions never meet other ones in a program.
+inline namespace v1 {
+
+class Error : public std::runtime_error {
+ public:
+  Error(pinfer_status status, const std::string& message)
+      : std::runtime_error(message), status_(status) {}
+  pinfer_status status() const { return status_; }
+
+ private:
+  pinfer_status status_;
+};
+
+namespace detail {
+
+// Throws what *error says, and frees it.
+inline void check(pinfer_status status, pinfer_error* error) {
+  if (status == PINFER_OK) return;
+  const std::string message = error == nullptr ? "unknown error" : pinfer_error_message(error);
+  pinfer_error_free(error);
+  throw Error(status, message);
+}
+
+template <typename Call>
+void call(Call&& function) {
+  pinfer_error* error = nullptr;
+  const pinfer_status status = function(&error);
+  check(status, error);
+}
+
+struct Free {
+  void operator()(void* memory) const { pinfer_free(memory); }
+};
+
+template <typename Call>
+std::string take_text(Call&& function) {
+  char* text = nullptr;
+  size_t size = 0;
+  call([&](pinfer_error** error) { return function(&text, &size, error); });
+  const std::unique_ptr<char, Free> owned(text);
+  return std::string(text, size);
+}
+
+}  // namespace detail
+
+struct EngineOptions : pinfer_engine_options {
+  EngineOptions() { pinfer_engine_options_init(this); }
+};
+
+// Sampling parameters with their lists. Engine::default_sampling_params() gives the model's.
+struct SamplingParams : pinfer_sampling_params {
+  SamplingParams() { pinfer_sampling_params_init(this); }
+  std::vector<int32_t> stop_tokens;
+  std::vector<std::string> stop_strings;
+};
+
+// A piece of output.
+struct Output {
+  std::string text;
+  std::vector<int32_t> token_ids;
+  std::string finish_reason;  // "" while it goes on
+  std::string error_message;
+  int32_t num_prompt_tokens = 0;
+  int32_t num_cached_tokens = 0;
+  bool finished() const { return !finish_reason.empty(); }
+};
+
+// A submitted request. Movable; aborts when destroyed before its end. May outlive the engine.
+class Request {
+ public:
+  explicit Request(pinfer_request* request) : request_(request) {}
+
+  // Waits for new output; none if timeout_ms (-1: no limit) passed, or after the last piece.
+  std::optional<Output> next(int64_t timeout_ms = -1) {
+    pinfer_output output{};
+    output.struct_size = sizeof(output);
+    if (pinfer_request_next(request_.get(), timeout_ms, &output) != PINFER_OK) return std::nullopt;
+    Output piece;
+    piece.text.assign(output.text, output.text_size);
+    piece.token_ids.assign(output.token_ids, output.token_ids + output.num_token_ids);
+    if (output.finish_reason != nullptr) piece.finish_reason = output.finish_reason;
+    if (output.error_message != nullptr) piece.error_message = output.error_message;
+    piece.num_prompt_tokens = output.num_prompt_tokens;
+    piece.num_cached_tokens = output.num_cached_tokens;
+    return piece;
+  }
+
+  // Waits for the end and returns everything that has not been read yet.
+  Output wait() {
+    Output all;
+    while (std::optional<Output> piece = next()) {
+      all.text += piece->text;
+      all.token_ids.insert(all.token_ids.end(), piece->token_ids.begin(), piece->token_ids.end());
+      all.finish_reason = piece->finish_reason;
+      all.error_message = piece->error_message;
+      all.num_prompt_tokens = piece->num_prompt_tokens;
+      all.num_cached_tokens = piece->num_cached_tokens;
+    }
+    return all;
+  }
+
+  void abort() { pinfer_request_abort(request_.get()); }
+
+ private:
+  struct Free {
+    void operator()(pinfer_request* request) const { pinfer_request_free(request); }
+  };
+  std::unique_ptr<pinfer_request, Free> request_;
+};
+
+// An opened bundle. Thread-safe like the C functions.
+class Engine {
+ public:
+  explicit Engine(const std::string& bundle_path,
+                  const pinfer_engine_options& options = EngineOptions()) {
+    pinfer_engine* engine = nullptr;
+    detail::call([&](pinfer_error** error) {
+      return pinfer_engine_open(bundle_path.c_str(), &options, &engine, error);
+    });
+    engine_.reset(engine);
+  }
+
+  std::vector<int32_t> tokenize(std::string_view text, bool add_special_tokens = true) const {
+    int32_t* ids = nullptr;
+    size_t count = 0;
+    detail::call([&](pinfer_error** error) {
+      return pinfer_tokenize(engine_.get(), text.data(), text.size(), add_special_tokens, &ids,
+                             &count, error);
+    });
+    const std::unique_ptr<int32_t, detail::Free> owned(ids);
+    return std::vector<int32_t>(ids, ids + count);
+  }
+
+  std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens = true) const {
+    return detail::take_text([&](char** text, size_t* size, pinfer_error** error) {
+      return pinfer_detokenize(engine_.get(), ids.data(), ids.size(), skip_special_tokens, text,
+                               size, error);
+    });
+  }
+
+  // request_json: {"messages": [...], ...}, see pinfer_render().
+  std::string render(std::string_view request_json) const {
+    return detail::take_text([&](char** text, size_t* size, pinfer_error** error) {
+      return pinfer_render(engine_.get(), request_json.data(), request_json.size(), text, size,
+                           error);
+    });
+  }
+
+  SamplingParams default_sampling_params() const {
+    SamplingParams params;
+    pinfer_sampling_params_default(engine_.get(), &params);
+    return params;
+  }
+
+  Request submit(const std::vector<int32_t>& prompt_token_ids, const SamplingParams& params,
+                 int32_t priority = 0, const std::string& cache_salt = "") {
+    std::vector<const char*> stop;
+    for (const std::string& text : params.stop_strings) stop.push_back(text.c_str());
+    pinfer_sampling_params c_params = params;
+    c_params.stop = stop.data();
+    c_params.num_stop = stop.size();
+    c_params.stop_token_ids = params.stop_tokens.data();
+    c_params.num_stop_token_ids = params.stop_tokens.size();
+    pinfer_request_options options;
+    pinfer_request_options_init(&options);
+    options.prompt_token_ids = prompt_token_ids.data();
+    options.num_prompt_token_ids = prompt_token_ids.size();
+    options.sampling_params = &c_params;
+    options.priority = priority;
+    options.cache_salt = cache_salt.c_str();
+    pinfer_request* request = nullptr;
+    detail::call([&](pinfer_error** error) {
+      return pinfer_submit(engine_.get(), &options, &request, error);
+    });
+    return Request(request);
+  }
+
+  // False if requests were still running when the time (-1: no limit) ran out.
+  bool drain(int64_t timeout_ms = -1) {
+    return pinfer_engine_drain(engine_.get(), timeout_ms, nullptr) == PINFER_OK;
+  }
+
+  std::string info_json() const { return pinfer_engine_info_json(engine_.get()); }
+
+  pinfer_metrics metrics() const {
+    pinfer_metrics metrics{};
+    metrics.struct_size = sizeof(metrics);
+    pinfer_engine_metrics(engine_.get(), &metrics);
+    return metrics;
+  }
+
+ private:
+  struct Close {
+    void operator()(pinfer_engine* engine) const { pinfer_engine_close(engine); }
+  };
+  std::unique_ptr<pinfer_engine, Close> engine_;
+};
+
+inline void verify(const std::string& bundle_path) {
+  detail::call([&](pinfer_error** error) { return pinfer_verify(bundle_path.c_str(), error); });
+}
+
+inline std::string inspect(const std::string& bundle_path) {
+  return detail::take_text([&](char** text, size_t* size, pinfer_error** error) {
+    return pinfer_inspect(bundle_path.c_str(), text, size, error);
+  });
+}
+
+}  // namespace v1
+}  // namespace pinfer

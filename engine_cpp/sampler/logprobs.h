@@ -1,0 +1,25 @@
+// Log-probabilities from the raw logits: natural log-softmax, before temperature, penalties,
+// biases.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace pinfer {
+
+struct TokenLogprobs {
+  double chosen = 0.0;                          // may be -inf
+  std::vector<std::pair<int32_t, double>> top;  // best first; equal ones by ascending id
+};
+
+// The chosen token's log-probability and the k best ones (fewer if the vocabulary is smaller).
+// masked_token_ids (sorted) are never listed, but count in the sum. None if the logits are not
+// finite (see best_token). REQUIRES: 0 <= chosen < logits.size(). logits: [vocab].
+std::optional<TokenLogprobs> log_softmax_top(std::span<const float> logits, int32_t k,
+                                             int32_t chosen,
+                                             std::span<const int32_t> masked_token_ids = {});
+
+}  // namespace pinfer

@@ -1,0 +1,19 @@
+#include "tokenizer/splitter.h"
+
+#include <nlohmann/json.hpp>
+
+namespace pinfer {
+
+Result<Splitter> Splitter::parse(const nlohmann::json& fields, const TextStepContext& context) {
+  Splitter splitter;
+  if (!fields.contains("program")) {
+    return Status::failed_precondition("pattern '" + fields.at("regex").get<std::string>() +
+                                       "' is not a compiled program");
+  }
+  PINFER_ASSIGN_OR_RETURN(Pattern pattern,
+                          Pattern::parse(fields.at("program"), *context.classes));
+  splitter.program_ = std::make_shared<const Pattern>(std::move(pattern));
+  return splitter;
+}
+
+}  // namespace pinfer

@@ -1,0 +1,108 @@
+"""pinfer-export: the command line."""
+
+from __future__ import annotations
+
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from pinfer.export.config import CPU_ISAS, DTYPES, PROVIDERS, ExportConfig
+from pinfer.export.errors import ExportError
+
+PROGRAM = "pinfer-export"
+
+
+class StageReport:
+    """Prints each stage with its time, on stderr."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._stage: str | None = None
+        self._started = 0.0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if total == 0:
+            self._console.print(f"{PROGRAM}: {stage}", markup=False, highlight=False)
+        elif stage != self._stage:
+            self.finish()
+            self._stage, self._started = stage, time.monotonic()
+
+    def finish(self) -> None:
+        if self._stage is not None:
+            seconds = time.monotonic() - self._started
+            line = f"{PROGRAM}: {self._stage:<8} {seconds:6.1f} s"
+            self._console.print(line, markup=False, highlight=False)
+        self._stage = None
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path),
+              help="The bundle directory to write.")  # fmt: skip
+@click.option("--dtype", type=click.Choice(DTYPES),
+              help="Of weights and KV cache; default: the checkpoint's (float16: bfloat16).")  # fmt: skip
+@click.option("--cpu-isa", type=click.Choice(CPU_ISAS), default="x86-64-v3", show_default=True,
+              help="Instruction set that the bundle is compiled for.")  # fmt: skip
+@click.option("--max-model-len", type=click.IntRange(min=2),
+              help="Longest context; default: the model's.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace an existing bundle.")
+@click.option("--provider", type=click.Choice(PROVIDERS),
+              help="Fail unless this provider can serve the bundle.")  # fmt: skip
+@click.option("--no-cache", is_flag=True, help="Compile even what the artifact cache holds.")
+@click.version_option(version("pinfer"), prog_name=PROGRAM)
+def command(
+    model: Path,
+    output: Path,
+    dtype: str | None,
+    cpu_isa: str,
+    max_model_len: int | None,
+    force: bool,
+    provider: str | None,
+    no_cache: bool,
+) -> None:
+    """Compile MODEL (a Hugging Face directory or a GGUF file) into a bundle."""
+    # torch takes seconds to import: --help and usage errors should not wait for it.
+    from pinfer.export.exporter import export
+
+    config = ExportConfig(
+        model=model,
+        output=output,
+        dtype=dtype,
+        cpu_isa=cpu_isa,
+        max_model_len=max_model_len,
+        force=force,
+        provider=provider,
+        use_cache=not no_cache,
+    )
+    report = StageReport(Console(stderr=True, soft_wrap=True))
+    started = time.monotonic()
+    export(config, report)
+    report.finish()
+    print(f"{PROGRAM}: wrote {output} in {time.monotonic() - started:.1f} s", file=sys.stderr)
+
+
+def main() -> None:
+    """Exit codes: 0 done, 1 refused or failed, 2 usage."""
+    try:
+        command.main(prog_name=PROGRAM, standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.UsageError as error:
+        if error.ctx is not None:
+            print(error.ctx.get_usage(), file=sys.stderr)
+        print(f"{PROGRAM}: error: {error.format_message()}", file=sys.stderr)
+        sys.exit(2)
+    except (ExportError, click.ClickException, OSError) as error:
+        print(f"{PROGRAM}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(1)
+    except (KeyboardInterrupt, click.Abort):
+        print(f"{PROGRAM}: error: interrupted", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

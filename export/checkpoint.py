@@ -1,0 +1,34 @@
+"""A checkpoint as every reader (model_dir, gguf_file) hands it on: settings, tensors and text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+
+class TensorSource(Protocol):
+    """Named tensors that are read one at a time, so that memory holds one of them."""
+
+    def names(self) -> Iterable[str]: ...
+
+    def shape(self, name: str) -> tuple[int, ...]: ...
+
+    def load(self, name: str) -> torch.Tensor: ...
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    name: str  # base name of the directory, stem of a GGUF file
+    source: str  # what was read, for messages
+    config: dict[str, Any]  # config.json, in the checkpoint's own spelling
+    tensors: TensorSource
+    dtype: str  # dtype of the weights as stored: float32, bfloat16, float16, quantized
+    tokenizer: dict[str, Any] | None  # tokenizer.json
+    tokenizer_config: dict[str, Any] = field(default_factory=dict)
+    generation_config: dict[str, Any] = field(default_factory=dict)
+    chat_template: str | list[dict[str, str]] | None = None
+    licence_files: tuple[Path, ...] = ()

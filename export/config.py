@@ -1,0 +1,25 @@
+"""What one export is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+DTYPES = ("float32", "bfloat16")
+CPU_ISAS = ("native", "x86-64-v3", "x86-64-v4")
+PROVIDERS = ("native", "torch")
+
+
+@dataclass(frozen=True)
+class ExportConfig:
+    """Options of one export. Validated by the command line; frozen afterwards."""
+
+    model: Path  # Hugging Face directory or .gguf file
+    output: Path  # the bundle directory to write
+    dtype: str | None = None  # None: the checkpoint's; float16 becomes bfloat16
+    cpu_isa: str = "x86-64-v3"
+    max_model_len: int | None = None  # None: the checkpoint's max_position_embeddings
+    force: bool = False  # replace an existing bundle
+    provider: str | None = None  # fail unless this provider can serve the bundle
+    use_cache: bool = True  # reuse compiled artifacts
+    cache_dir: Path | None = None

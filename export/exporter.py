@@ -1,0 +1,244 @@
+"""One export from beginning to end: checkpoint -> checks -> artifacts -> weights -> bundle."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pinfer.export import artifact, inductor_sources, parts, trace
+from pinfer.export.artifact import BuiltArtifact
+from pinfer.export.artifact_cache import ArtifactCache, default_cache_folder
+from pinfer.export.bundle_writer import BundleWriter
+from pinfer.export.checkpoint import Checkpoint
+from pinfer.export.config import ExportConfig
+from pinfer.export.errors import ExportError
+from pinfer.export.gguf_file import read_gguf
+from pinfer.export.model_dir import read_model_dir
+from pinfer.export.models.registry import read_spec
+from pinfer.export.models.spec import ModelSpec
+from pinfer.export.providers import check_provider, providers_for
+from pinfer.export.text import TextPart, build_text
+from pinfer.export.trace import Part
+from pinfer.export.weights import WeightsPlan, plan_weights, stored_shape, write_weights
+from pinfer.runtime.bundle.manifest import FORMAT_VERSION
+
+BLOCK_SIZE = 16
+DEFAULT_DTYPES = {"float32": "float32", "bfloat16": "bfloat16", "float16": "bfloat16",
+                  "quantized": "bfloat16"}  # fmt: skip
+TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+ARTIFACT_BYTES = 16 << 20  # more than all artifacts of a bundle take, for the disk check
+
+# Called at the start of every stage with its name, and as it advances with (name, done, total).
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class CompiledPart:
+    part: Part
+    built: BuiltArtifact
+
+
+def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
+    """Exports config.model to config.output; returns the manifest. ExportError if it cannot."""
+    progress("read", 0, 1)
+    checkpoint = read_checkpoint(config.model)
+    spec = read_spec(checkpoint)
+    dtype_name = _dtype_name(config, checkpoint)
+    dtype = TORCH_DTYPES[dtype_name]
+    max_model_len = _max_model_len(config, spec)
+    weights = plan_weights(spec, checkpoint)
+    for warning in weights.warnings:
+        progress(f"warning: {warning}", 0, 0)
+    cpu_isa = artifact.resolve_cpu_isa(config.cpu_isa)
+    with BundleWriter(config.output, config.force) as writer:
+        _check_disk(writer.folder, weights, dtype)
+        progress("text", 0, 1)
+        text = build_text(checkpoint)
+        progress("compile", 0, 1)
+        model_parts = [
+            (parts.decoder_layer(spec.layer, dtype, BLOCK_SIZE), spec.layer),
+            (parts.head(spec, dtype), spec),
+        ]
+        with tempfile.TemporaryDirectory(prefix="pinfer-export-") as scratch:
+            compiled = compile_parts(model_parts, cpu_isa, config, Path(scratch), progress)
+            for entry in compiled:
+                writer.add_file(f"artifacts/{entry.part.name}.so", entry.built.path)
+        check_provider(config.provider, [entry.built for entry in compiled])
+        progress("weights", 0, 1)
+        size, digest = write_weights(
+            writer.path("weights.safetensors"),
+            weights,
+            checkpoint,
+            dtype,
+            {"rotary.inv_freq": spec.rotary.inv_freq},
+            lambda done, total: progress("weights", done, total),
+        )
+        writer.add_written("weights.safetensors", size, digest)
+        _add_text(writer, text)
+        for path in checkpoint.licence_files:
+            writer.add_file(f"licences/{path.name}", path)
+        progress("write", 0, 1)
+        manifest = {
+            "format_version": FORMAT_VERSION,
+            "exporter_version": version("pinfer"),
+            "torch_version": torch.__version__.split("+")[0],
+            "parts": ["model", "text"],
+            "model": _model_entry(checkpoint, spec, dtype_name, max_model_len),
+            "target": {
+                "device": "cpu",
+                "cpu_isa": cpu_isa,
+                "cpu_features": list(artifact.CPU_FEATURES[cpu_isa]),
+            },
+            "providers": providers_for([entry.built for entry in compiled]),
+            "kv_cache": {"dtype": dtype_name, "block_size": BLOCK_SIZE},
+            "artifacts": {entry.part.name: _artifact_entry(entry) for entry in compiled},
+            "embedding": {"weight": weights.embedding.name},
+            "rotary": {
+                "inv_freq": "rotary.inv_freq",
+                "attention_scaling": spec.rotary.attention_scaling,
+            },
+            "layers": [
+                {
+                    "artifact": "decoder_layer",
+                    "weights": {constant: plan.name for constant, plan in layer.items()},
+                }
+                for layer in weights.layers
+            ],
+            "head": {
+                "artifact": "head",
+                "weights": {
+                    "norm_weight": weights.final_norm.name,
+                    "linear_weight": weights.head.name,
+                },
+            },
+            "text": {
+                "eos_token_ids": list(text.eos_token_ids),
+                "bos_token_id": text.bos_token_id,
+            },
+            "generation_defaults": text.generation_defaults,
+        }
+        writer.commit(manifest)
+        return manifest
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    if path.is_dir():
+        return read_model_dir(path)
+    if path.is_file():
+        return read_gguf(path)
+    raise ExportError(f"{path}: no such model directory or GGUF file")
+
+
+def compile_parts(
+    model_parts: list[tuple[Part, object]],
+    cpu_isa: str,
+    config: ExportConfig,
+    scratch: Path,
+    progress: Progress,
+) -> list[CompiledPart]:
+    """Each part from the cache, or traced, lowered and compiled; the compiler runs beside."""
+    cache = ArtifactCache(config.cache_dir or default_cache_folder(config.output))
+    pending: list[tuple[Part, str, BuiltArtifact | Future[BuiltArtifact]]] = []
+    with ThreadPoolExecutor(max_workers=2) as compilers:
+        for part, spec in model_parts:
+            key = cache.key(part, spec, cpu_isa)
+            found = cache.get(key, part.name) if config.use_cache else None
+            if found is None:
+                sources = inductor_sources.generate(part, trace.trace(part), cpu_isa)
+                arguments = (part.name, sources, cpu_isa, scratch / part.name)
+                pending.append((part, key, compilers.submit(artifact.build, *arguments)))
+            else:
+                pending.append((part, key, found))
+        compiled = []
+        for part, key, result in pending:
+            if isinstance(result, Future):
+                result = result.result()
+                if config.use_cache:
+                    cache.put(key, result)
+            compiled.append(CompiledPart(part, result))
+            progress("compile", len(compiled), len(pending))
+    return compiled
+
+
+def _dtype_name(config: ExportConfig, checkpoint: Checkpoint) -> str:
+    if config.dtype is not None:
+        return config.dtype
+    if checkpoint.dtype not in DEFAULT_DTYPES:
+        raise ExportError(
+            f"{checkpoint.source}: weights are {checkpoint.dtype}; choose --dtype float32 or bfloat16"
+        )
+    return DEFAULT_DTYPES[checkpoint.dtype]
+
+
+def _max_model_len(config: ExportConfig, spec: ModelSpec) -> int:
+    if config.max_model_len is None:
+        return spec.max_position_embeddings
+    if config.max_model_len > spec.max_position_embeddings:
+        raise ExportError(
+            f"--max-model-len {config.max_model_len} is more than the model's"
+            f" max_position_embeddings {spec.max_position_embeddings}"
+        )
+    return config.max_model_len
+
+
+def _check_disk(folder: Path, weights: WeightsPlan, dtype: torch.dtype) -> None:
+    needed = ARTIFACT_BYTES
+    for plan in weights.tensors():
+        shape, stored = stored_shape(plan, dtype)
+        needed += torch.Size(shape).numel() * stored.itemsize
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ExportError(
+            f"{folder.parent}: the bundle needs {needed >> 20} MiB, {free >> 20} MiB are free"
+        )
+
+
+def _add_text(writer: BundleWriter, text: TextPart) -> None:
+    writer.add_bytes("tokenizer.bin", text.tokenizer_bin)
+    writer.add_bytes("tokenizer.json", text.tokenizer_json)
+    if text.chat_template_json is not None:
+        writer.add_bytes("chat_template.json", text.chat_template_json)
+
+
+def _model_entry(
+    checkpoint: Checkpoint, spec: ModelSpec, dtype: str, max_model_len: int
+) -> dict[str, Any]:
+    layer = spec.layer
+    return {
+        "model_name": checkpoint.name,
+        "architecture": spec.architecture,
+        "dtype": dtype,
+        "max_model_len": max_model_len,
+        "vocab_size": spec.vocab_size,
+        "num_layers": spec.num_layers,
+        "hidden_size": layer.hidden_size,
+        "num_heads": layer.num_heads,
+        "num_kv_heads": layer.num_kv_heads,
+        "head_dim": layer.head_dim,
+        "rotary_dim": layer.head_dim,
+    }
+
+
+def _artifact_entry(entry: CompiledPart) -> dict[str, Any]:
+    def described(name: str, dtype: torch.dtype, shape: tuple[int | str, ...]) -> dict[str, Any]:
+        return {"name": name, "dtype": str(dtype).removeprefix("torch."), "shape": list(shape)}
+
+    part = entry.part
+    return {
+        "file": f"artifacts/{part.name}.so",
+        "symbols": list(entry.built.symbols),
+        "inputs": [described(e.name, e.dtype, e.shape) for e in part.inputs],
+        "outputs": [described(part.output.name, part.output.dtype, part.output.shape)],
+        "constants": [
+            described(name, value.dtype, tuple(value.shape))
+            for name, value in part.constants().items()
+        ],
+    }

@@ -1,0 +1,96 @@
+"""What a family's file tells the rest of the exporter about a model: sizes, layers, tensor names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class RotarySpec:
+    inv_freq: torch.Tensor  # float32 [rotary_dim / 2]
+    attention_scaling: float = 1.0
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """One kind of decoder layer: all that its code depends on. Weights are not part of it."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    attention_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+
+    @property
+    def qkv_features(self) -> int:
+        return (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    architecture: str
+    num_layers: int
+    vocab_size: int
+    max_position_embeddings: int
+    tie_word_embeddings: bool
+    layer: LayerSpec
+    rotary: RotarySpec = field(repr=False)
+
+
+class ConfigReader:
+    """Reads the keys of config.json, remembers which were read, and refuses the others.
+
+    A setting that nobody reads could change the numbers, so dropping it in silence is worse than
+    failing. Keys that never change inference (COMMON_KEYS) and empty values are let through.
+    """
+
+    COMMON_KEYS = frozenset(
+        """architectures model_type torch_dtype dtype transformers_version use_cache
+        bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id decoder_start_token_id
+        initializer_range attention_dropout hidden_dropout resid_pdrop embd_pdrop
+        output_attentions output_hidden_states return_dict problem_type id2label label2id
+        chunk_size_feed_forward is_encoder_decoder finetuning_task task_specific_params
+        gradient_checkpointing max_length name_or_path auto_map""".split()
+    )
+
+    def __init__(self, source: str, config: Mapping[str, Any]) -> None:
+        self.source = source
+        self._config = config
+        self._read: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of `key`; the default where it is absent or null."""
+        self._read.add(key)
+        value = self._config.get(key)
+        return default if value is None else value
+
+    def unread_keys(self) -> list[str]:
+        return sorted(
+            key
+            for key, value in self._config.items()
+            if key not in self._read
+            and key not in self.COMMON_KEYS
+            and not key.startswith(("_", "transformers."))
+            and value not in (None, False, {}, [])
+        )
+
+
+@dataclass(frozen=True)
+class TensorPlan:
+    """One tensor of the bundle: which tensors of the checkpoint it is made of.
+
+    `sources` are (name, shape) pairs, concatenated along dimension 0. A packed tensor is a weight
+    [out_features, in_features] in pinfer::linear's layout; others are stored as float32.
+    """
+
+    name: str
+    sources: tuple[tuple[str, tuple[int, ...]], ...]
+    packed: bool

@@ -1,0 +1,41 @@
+"""The compiled parts of a model: which there are, and what goes in and out of each."""
+
+from __future__ import annotations
+
+import torch
+
+from pinfer.export.layer_module import DecoderLayer, Head
+from pinfer.export.models.spec import LayerSpec, ModelSpec
+from pinfer.export.trace import Part, PartInput
+from pinfer.runtime import ops
+
+
+def decoder_layer(spec: LayerSpec, weight_dtype: torch.dtype, block_size: int) -> Part:
+    hidden, half = spec.hidden_size, spec.head_dim // 2
+    k_shape, v_shape = ops.kv_cache_shapes(0, block_size, spec.num_kv_heads, spec.head_dim)
+    f32, i32 = torch.float32, torch.int32
+    return Part(
+        name="decoder_layer",
+        module=DecoderLayer(spec, weight_dtype).eval(),
+        inputs=(
+            PartInput("x", f32, ("num_tokens", hidden)),
+            PartInput("cos", f32, ("num_tokens", half)),
+            PartInput("sin", f32, ("num_tokens", half)),
+            PartInput("k_cache", weight_dtype, ("num_blocks", *k_shape[1:])),
+            PartInput("v_cache", weight_dtype, ("num_blocks", *v_shape[1:])),
+            PartInput("slot_mapping", torch.int64, ("num_tokens",)),
+            PartInput("block_table", i32, ("num_seqs", "max_blocks")),
+            PartInput("seq_lens", i32, ("num_seqs",)),
+            PartInput("query_start_loc", i32, ("num_seqs+1",)),
+        ),
+        output=PartInput("y", f32, ("num_tokens", hidden)),
+    )
+
+
+def head(spec: ModelSpec, weight_dtype: torch.dtype) -> Part:
+    return Part(
+        name="head",
+        module=Head(spec.layer, spec.vocab_size, weight_dtype).eval(),
+        inputs=(PartInput("x", torch.float32, ("num_logits", spec.layer.hidden_size)),),
+        output=PartInput("logits", torch.float32, ("num_logits", spec.vocab_size)),
+    )

@@ -1,0 +1,101 @@
+"""The text part of a bundle: tokenizer tables, chat template, end-of-text ids, sampling defaults."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pinfer.export.checkpoint import Checkpoint
+from pinfer.export.errors import ExportError
+from pinfer.export.template_tree import compile_chat_template
+from pinfer.export.tokenizer_tables import compile_tokenizer
+
+SPECIAL_TOKEN_KEYS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
+GENERATION_KEYS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+
+@dataclass(frozen=True)
+class TextPart:
+    tokenizer_bin: bytes
+    tokenizer_json: bytes
+    chat_template_json: bytes | None
+    eos_token_ids: tuple[int, ...]
+    bos_token_id: int | None
+    generation_defaults: dict[str, Any]
+
+
+def build_text(checkpoint: Checkpoint) -> TextPart:
+    """Compiles the text part. ExportError naming whatever is not supported."""
+    if checkpoint.tokenizer is None:
+        raise ExportError(f"{checkpoint.source}: no tokenizer.json")
+    tokens = special_tokens(checkpoint)
+    template = None
+    if checkpoint.chat_template is not None:
+        tree = compile_chat_template(checkpoint.chat_template, special_tokens=tokens)
+        template = json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode()
+    return TextPart(
+        tokenizer_bin=compile_tokenizer(checkpoint.tokenizer),
+        tokenizer_json=json.dumps(checkpoint.tokenizer, ensure_ascii=False).encode(),
+        chat_template_json=template,
+        eos_token_ids=eos_token_ids(checkpoint, tokens),
+        bos_token_id=_bos_token_id(checkpoint, tokens),
+        generation_defaults=generation_defaults(checkpoint),
+    )
+
+
+def special_tokens(checkpoint: Checkpoint) -> dict[str, str]:
+    """bos_token, eos_token, ... as text; tokenizer_config.json stores strings or objects."""
+    found = {}
+    for key in SPECIAL_TOKEN_KEYS:
+        value = checkpoint.tokenizer_config.get(key)
+        if isinstance(value, dict):
+            value = value.get("content")
+        if isinstance(value, str):
+            found[key] = value
+    return found
+
+
+def eos_token_ids(checkpoint: Checkpoint, tokens: dict[str, str]) -> tuple[int, ...]:
+    """The union of generation_config's, config's and the tokenizer's end ids, in that order."""
+    ids: list[int] = []
+    sources = (
+        ("generation_config", checkpoint.generation_config.get("eos_token_id")),
+        ("config", checkpoint.config.get("eos_token_id")),
+        ("tokenizer", _token_id(checkpoint, tokens.get("eos_token"))),
+    )
+    for where, value in sources:
+        for entry in value if isinstance(value, list) else [value]:
+            if entry is None:
+                continue
+            if isinstance(entry, bool) or not isinstance(entry, int) or entry < 0:
+                raise ExportError(
+                    f"{checkpoint.source}: {where}: eos_token_id: expected an id, found {entry!r}"
+                )
+            if entry not in ids:
+                ids.append(entry)
+    return tuple(ids)
+
+
+def _bos_token_id(checkpoint: Checkpoint, tokens: dict[str, str]) -> int | None:
+    value = checkpoint.config.get("bos_token_id")
+    return value if isinstance(value, int) else _token_id(checkpoint, tokens.get("bos_token"))
+
+
+def _token_id(checkpoint: Checkpoint, token: str | None) -> int | None:
+    if token is None or checkpoint.tokenizer is None:
+        return None
+    for added in checkpoint.tokenizer.get("added_tokens", []):
+        if added.get("content") == token:
+            return added["id"]
+    vocabulary = checkpoint.tokenizer.get("model", {}).get("vocab", {})
+    return vocabulary.get(token) if isinstance(vocabulary, dict) else None
+
+
+def generation_defaults(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Sampling parameters that generation_config.json sets; do_sample false means greedy."""
+    config = checkpoint.generation_config
+    defaults = {key: config[key] for key in GENERATION_KEYS if config.get(key) is not None}
+    if config.get("do_sample") is False:
+        return {"temperature": 0.0}
+    return defaults

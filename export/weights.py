@@ -1,0 +1,183 @@
+"""Plans, checks and writes the weights file of a bundle.
+
+The file is safetensors, every tensor 64-byte aligned so that the engine can map it and hand it to
+the kernels as it lies: the header is padded, and U8 tensors `__pad_N` fill the gaps (the format
+allows no holes). Tensors are read, packed and written one at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from pinfer.export.checkpoint import Checkpoint
+from pinfer.export.errors import ExportError
+from pinfer.export.models.llama import plan_layer
+from pinfer.export.models.spec import ModelSpec, TensorPlan
+from pinfer.runtime import ops
+from pinfer.runtime.bundle.hashing import HashingFile
+
+ALIGNMENT = 64
+EMBEDDING = "model.embed_tokens.weight"
+LM_HEAD = "lm_head.weight"
+FINAL_NORM = "model.norm.weight"
+IGNORED_SUFFIXES = (".rotary_emb.inv_freq",)  # old checkpoints store what the config implies
+SAFETENSORS_DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.uint8: "U8"}
+
+
+@dataclass(frozen=True)
+class WeightsPlan:
+    """Where every tensor of the bundle comes from, checked against the checkpoint."""
+
+    layers: tuple[dict[str, TensorPlan], ...]  # per layer: artifact constant -> tensor
+    embedding: TensorPlan
+    final_norm: TensorPlan
+    head: TensorPlan  # the embedding's where the two are tied
+    warnings: tuple[str, ...]
+
+    def tensors(self) -> list[TensorPlan]:
+        """Every tensor once, in the order in which a step reads them."""
+        ordered = [plan for layer in self.layers for plan in layer.values()]
+        ordered += [self.final_norm, self.embedding]
+        if self.head is not self.embedding:
+            ordered.append(self.head)
+        return ordered
+
+
+def plan_weights(spec: ModelSpec, checkpoint: Checkpoint) -> WeightsPlan:
+    """ExportError naming the tensor for a missing, unexpected or wrongly shaped one."""
+    table = (spec.vocab_size, spec.layer.hidden_size)
+    embedding = TensorPlan("embedding.weight", ((EMBEDDING, table),), packed=True)
+    head, warnings = _plan_head(spec, checkpoint, embedding, table)
+    plan = WeightsPlan(
+        layers=tuple(plan_layer(spec, i) for i in range(spec.num_layers)),
+        embedding=embedding,
+        final_norm=TensorPlan("norm.weight", ((FINAL_NORM, (table[1],)),), packed=False),
+        head=head,
+        warnings=warnings,
+    )
+    _check_tensor_set(checkpoint, plan, ignored={LM_HEAD} if head is embedding else set())
+    return plan
+
+
+def _plan_head(
+    spec: ModelSpec, checkpoint: Checkpoint, embedding: TensorPlan, table: tuple[int, int]
+) -> tuple[TensorPlan, tuple[str, ...]]:
+    tensors = checkpoint.tensors
+    names = set(tensors.names())
+    if LM_HEAD not in names:
+        if spec.tie_word_embeddings:
+            return embedding, ()
+        raise ExportError(
+            f"{checkpoint.source}: tensor {LM_HEAD!r} is missing, and tie_word_embeddings is false"
+        )
+    head = TensorPlan("head.weight", ((LM_HEAD, table),), packed=True)
+    if not spec.tie_word_embeddings:
+        return head, ()
+    same = EMBEDDING in names and tensors.shape(LM_HEAD) == tensors.shape(EMBEDDING)
+    if same and torch.equal(tensors.load(LM_HEAD), tensors.load(EMBEDDING)):
+        return embedding, ()
+    return head, (
+        f"tie_word_embeddings is true, but {LM_HEAD} differs from the embedding:"
+        f" the checkpoint's {LM_HEAD} is used",
+    )
+
+
+def _check_tensor_set(checkpoint: Checkpoint, plan: WeightsPlan, ignored: set[str]) -> None:
+    tensors = checkpoint.tensors
+    found = set(tensors.names())
+    expected = dict(source for entry in plan.tensors() for source in entry.sources)
+    missing = sorted(set(expected) - found)
+    if missing:
+        raise ExportError(f"{checkpoint.source}: missing tensors: {_shown(missing)}")
+    unexpected = sorted(
+        name
+        for name in found - set(expected) - ignored
+        if not name.endswith(IGNORED_SUFFIXES)
+    )
+    if unexpected:
+        raise ExportError(f"{checkpoint.source}: tensors not supported: {_shown(unexpected)}")
+    for name, shape in expected.items():
+        if tensors.shape(name) != shape:
+            raise ExportError(
+                f"{checkpoint.source}: tensor {name!r}: expected shape {list(shape)},"
+                f" found {list(tensors.shape(name))}"
+            )
+
+
+def _shown(names: list[str]) -> str:
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(names[:4]) + more
+
+
+def stored_tensor(plan: TensorPlan, checkpoint: Checkpoint, dtype: torch.dtype) -> torch.Tensor:
+    """The tensor as the bundle stores it. ExportError if a value is not finite."""
+    parts = [checkpoint.tensors.load(name).to(torch.float32) for name, _ in plan.sources]
+    value = parts[0] if len(parts) == 1 else torch.cat(parts)
+    if not torch.isfinite(value).all():
+        names = ", ".join(name for name, _ in plan.sources)
+        raise ExportError(f"{checkpoint.source}: tensor {names}: a value is not finite")
+    return ops.pack_linear(value.to(dtype)) if plan.packed else value
+
+
+def stored_shape(plan: TensorPlan, dtype: torch.dtype) -> tuple[tuple[int, ...], torch.dtype]:
+    rows = sum(shape[0] for _, shape in plan.sources)
+    first = plan.sources[0][1]
+    if plan.packed:
+        return ops.packed_shape(rows, first[1], dtype), dtype
+    return (rows, *first[1:]), torch.float32
+
+
+def write_weights(
+    path: Path,
+    plan: WeightsPlan,
+    checkpoint: Checkpoint,
+    dtype: torch.dtype,
+    extra: dict[str, torch.Tensor],
+    progress: Callable[[int, int], None],
+) -> tuple[int, str]:
+    """Writes and fsyncs the file; returns its size and SHA-256. `extra` are tensors stored as is."""
+    tensors = plan.tensors()
+    layout = [(entry.name, *stored_shape(entry, dtype)) for entry in tensors]
+    layout += [(name, tuple(value.shape), value.dtype) for name, value in extra.items()]
+    header, padding = _header(layout)
+    with HashingFile(path) as file:
+        file.write(struct.pack("<Q", len(header)))
+        file.write(header)
+        for i, (name, shape, stored_dtype) in enumerate(layout):
+            value = extra[name] if name in extra else stored_tensor(tensors[i], checkpoint, dtype)
+            assert tuple(value.shape) == shape and value.dtype == stored_dtype, name
+            file.write(value.contiguous().view(torch.uint8).numpy().data)
+            file.write(bytes(padding[i]))
+            progress(i + 1, len(layout))
+        return file.finish()
+
+
+def _header(layout: list[tuple[str, tuple[int, ...], torch.dtype]]) -> tuple[bytes, list[int]]:
+    entries: dict[str, object] = {}
+    padding: list[int] = []
+    offset = 0
+    for i, (name, shape, dtype) in enumerate(layout):
+        size = torch.Size(shape).numel() * dtype.itemsize
+        entries[name] = {
+            "dtype": SAFETENSORS_DTYPES[dtype],
+            "shape": list(shape),
+            "data_offsets": [offset, offset + size],
+        }
+        offset += size
+        gap = -offset % ALIGNMENT
+        if gap:
+            entries[f"__pad_{i}"] = {
+                "dtype": "U8",
+                "shape": [gap],
+                "data_offsets": [offset, offset + gap],
+            }
+        padding.append(gap)
+        offset += gap
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    return text + b" " * (-(len(text) + 8) % ALIGNMENT), padding

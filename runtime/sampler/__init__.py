@@ -1,0 +1,1 @@
+"""From logits to the next token. Twin of engine_cpp/sampler."""

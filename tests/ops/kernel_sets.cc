@@ -1,0 +1,56 @@
+#include "kernel_sets.h"
+
+#include <cstdio>
+
+#include "csrc/kernels/cpu_features.h"
+
+namespace pinfer {
+
+#if defined(PINFER_HAVE_SIMDE)
+extern const LinearKernel kLinearFloat32Emulated, kLinearBFloat16Emulated;
+extern const AttentionKernel kAttentionFloat32Emulated, kAttentionBFloat16Emulated;
+extern const LinearKernel kLinearBFloat16DotEmulated;
+extern const AttentionKernel kAttentionBFloat16DotEmulated;
+extern const VectorFunctionTable kVectorFunctionsEmulated;
+#endif
+
+std::vector<KernelSet> available_kernel_sets() {
+  std::vector<KernelSet> sets;
+  for (Isa isa : {Isa::PORTABLE, Isa::AVX2, Isa::AVX512, Isa::AVX512_BF16}) {
+    if (!is_supported(isa)) {
+      std::printf("note: this processor has no %s: not run natively\n", isa_name(isa));
+      continue;
+    }
+    const KernelTable& table = kernel_table(isa);
+    sets.push_back({isa_name(isa), table.linear_float32, table.linear_bfloat16,
+                    table.attention_float32, table.attention_bfloat16});
+  }
+#if defined(PINFER_HAVE_SIMDE)
+  if (is_supported(Isa::AVX2)) {
+    sets.push_back({"avx512_emulated_by_simde", &kLinearFloat32Emulated, &kLinearBFloat16Emulated,
+                    &kAttentionFloat32Emulated, &kAttentionBFloat16Emulated});
+    sets.push_back({"avx512_bf16_emulated_by_simde", &kLinearFloat32Emulated,
+                    &kLinearBFloat16DotEmulated, &kAttentionFloat32Emulated,
+                    &kAttentionBFloat16DotEmulated});
+  }
+#else
+  std::printf("note: built without SIMDe: AVX-512 is not emulated\n");
+#endif
+  return sets;
+}
+
+std::vector<VectorFunctionSet> available_vector_function_sets() {
+  std::vector<VectorFunctionSet> sets;
+#if defined(__x86_64__)
+  if (is_supported(Isa::AVX2)) sets.push_back({"avx2", &kVectorFunctionsAvx2});
+  if (is_supported(Isa::AVX512)) sets.push_back({"avx512", &kVectorFunctionsAvx512});
+#endif
+#if defined(PINFER_HAVE_SIMDE)
+  if (is_supported(Isa::AVX2)) {
+    sets.push_back({"avx512_emulated_by_simde", &kVectorFunctionsEmulated});
+  }
+#endif
+  return sets;
+}
+
+}  // namespace pinfer
