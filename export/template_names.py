@@ -1,7 +1,7 @@
 """What the engine's chat template evaluator knows, by name.
 
-A template that uses anything else is refused at export, by name and line. The C++ side prints its
-own lists (`pinfer-template-tool --names`); a test compares the two.
+A template that uses anything else is refused at export, by name and line. A test compares these
+lists with the engine's own.
 """
 
 from __future__ import annotations

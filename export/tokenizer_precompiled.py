@@ -84,7 +84,7 @@ def _grapheme_members() -> dict[str, BoolArray]:
     tail = where("a", "", "X")
     prepend = where("", "a", "X")
     # Joined to (c) by a joiner, a picture makes a cluster too long to be replaced whole.
-    picture = where(_COPYRIGHT + _JOINER, "", "XXX")
+    picture = where(_COPYRIGHT + _JOINER, "", "XXX") & ~tail
     control = where("", _ACUTE, "XX")
     # Behind 4 bytes a mark makes any cluster too long: whether it would join makes no difference.
     control[0x10000:] = False

@@ -4,7 +4,7 @@ namespace pinfer {
 
 std::vector<RequestOutput> EngineCore::step() {
   step_error_ = Status();
-  const SchedulerOutput scheduler_output = scheduler_.schedule();
+  const SchedulerOutput& scheduler_output = scheduler_.schedule();
   const Result<Logits> logits = executor_->execute_model(scheduler_output);
   if (!logits.ok()) return fail(scheduler_output, logits.status());
   const ModelRunnerOutput model_runner_output = sample(scheduler_output, logits.value());

@@ -43,6 +43,10 @@ class PrecompiledStep : public TextStep {
     };
     PINFER_RETURN_IF_ERROR(graphemes_.for_each_match(piece.text, visit));
     map_cluster(piece.text.substr(covered), &mapped);
+    // What follows characters removed from the beginning counts as the beginning.
+    if (piece.at_start > 0 && at_start == 0 && !mapped.empty()) {
+      at_start = read_code_point(mapped, 0).size;
+    }
     out->push_back({arena->keep(std::move(mapped)), at_start});
     return Status::ok_status();
   }

@@ -1,4 +1,4 @@
-// pinfer-template-tool CHAT_TEMPLATE_JSON: renders JSON lines, for tests.
+// template_tool CHAT_TEMPLATE_JSON: renders JSON lines, for the Python tests.
 //
 // In: {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message",
 //      "chat_template", "chat_template_kwargs", "now" (seconds since 1970)}
@@ -61,7 +61,7 @@ Json answer(const pinfer::ChatTemplate& chat_template, const std::string& line) 
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    std::cerr << "usage: pinfer-template-tool CHAT_TEMPLATE_JSON | --names\n";
+    std::cerr << "usage: template_tool CHAT_TEMPLATE_JSON | --names\n";
     return 2;
   }
   if (std::string(argv[1]) == "--names") return print_names();
@@ -69,12 +69,12 @@ int main(int argc, char** argv) {
   std::stringstream content;
   content << file.rdbuf();
   if (!file) {
-    std::cerr << "pinfer: error: cannot read " << argv[1] << "\n";
+    std::cerr << "template_tool: error: cannot read " << argv[1] << "\n";
     return 1;
   }
   auto chat_template = pinfer::ChatTemplate::from_json(content.str());
   if (!chat_template.ok()) {
-    std::cerr << "pinfer: error: " << chat_template.status().message() << "\n";
+    std::cerr << "template_tool: error: " << chat_template.status().message() << "\n";
     return 1;
   }
   std::string line;
