@@ -3,7 +3,6 @@
 #include <cstdarg>
 #include <cstdio>
 
-
 namespace pinfer {
 
 namespace {

@@ -25,7 +25,7 @@ int32_t run_op(const char* name, F&& body) {
 }  // namespace pinfer
 
 // Returns INVALID_ARGUMENT with the formatted reason unless the condition holds.
-#define PINFER_OPS_CHECK(condition, ...)                                           \
-  do {                                                                             \
+#define PINFER_OPS_CHECK(condition, ...)                                                    \
+  do {                                                                                      \
     if (!(condition)) return ::pinfer::ops_error(PINFER_OPS_INVALID_ARGUMENT, __VA_ARGS__); \
   } while (false)

@@ -297,17 +297,35 @@ int32_t paged_attention(const Arguments& a) {
 
 }  // namespace pinfer
 
-int32_t pinfer_paged_attention(
-    const float* q, const float* k, const float* v, void* k_cache, void* v_cache,
-    int32_t cache_dtype, const int64_t* slot_mapping, const int32_t* block_table,
-    const int32_t* seq_lens, const int32_t* query_start_loc, double scale, int32_t sliding_window,
-    double logit_softcap, int64_t num_tokens, int64_t num_requests, int64_t num_heads,
-    int64_t num_kv_heads, int64_t head_dim, int64_t num_blocks, int64_t block_size,
-    int64_t max_blocks, float* out) {
-  const pinfer::Arguments arguments = {
-      q,           k,          v,         k_cache,         v_cache, cache_dtype,    slot_mapping,
-      block_table, seq_lens,   query_start_loc, scale,     sliding_window, logit_softcap, num_tokens,
-      num_requests, num_heads, num_kv_heads, head_dim,     num_blocks, block_size,  max_blocks,
-      out};
+int32_t pinfer_paged_attention(const float* q, const float* k, const float* v, void* k_cache,
+                               void* v_cache, int32_t cache_dtype, const int64_t* slot_mapping,
+                               const int32_t* block_table, const int32_t* seq_lens,
+                               const int32_t* query_start_loc, double scale, int32_t sliding_window,
+                               double logit_softcap, int64_t num_tokens, int64_t num_requests,
+                               int64_t num_heads, int64_t num_kv_heads, int64_t head_dim,
+                               int64_t num_blocks, int64_t block_size, int64_t max_blocks,
+                               float* out) {
+  const pinfer::Arguments arguments = {q,
+                                       k,
+                                       v,
+                                       k_cache,
+                                       v_cache,
+                                       cache_dtype,
+                                       slot_mapping,
+                                       block_table,
+                                       seq_lens,
+                                       query_start_loc,
+                                       scale,
+                                       sliding_window,
+                                       logit_softcap,
+                                       num_tokens,
+                                       num_requests,
+                                       num_heads,
+                                       num_kv_heads,
+                                       head_dim,
+                                       num_blocks,
+                                       block_size,
+                                       max_blocks,
+                                       out};
   return pinfer::run_op("paged_attention", [&] { return pinfer::paged_attention(arguments); });
 }

@@ -20,9 +20,8 @@ int32_t rotary_embedding(const int32_t* positions, int64_t num_tokens, const flo
   PINFER_OPS_CHECK(num_freqs >= 1, "rotary_embedding: num_freqs must be at least 1, got %lld",
                    static_cast<long long>(num_freqs));
   if (num_tokens == 0) return PINFER_OPS_OK;
-  PINFER_OPS_CHECK(
-      positions != nullptr && inv_freq != nullptr && cos != nullptr && sin != nullptr,
-      "rotary_embedding: positions, inv_freq, cos and sin must not be null");
+  PINFER_OPS_CHECK(positions != nullptr && inv_freq != nullptr && cos != nullptr && sin != nullptr,
+                   "rotary_embedding: positions, inv_freq, cos and sin must not be null");
   const float scaling = static_cast<float>(attention_scaling);
   const int64_t grain = std::max<int64_t>(1, kSerialAngles / num_freqs);
   parallel_for(num_tokens, grain, [&](int64_t begin, int64_t end) {

@@ -60,7 +60,7 @@ class GgufSource:
     def load(self, name: str) -> torch.Tensor:
         tensor = self._tensors[name]
         values = dequantize(tensor.data, tensor.tensor_type)
-        loaded = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
+        loaded = torch.from_numpy(np.array(values, dtype=np.float32))
         loaded = loaded.reshape(self.shape(name))
         projection = name.split(".")[-2]
         if projection in self._heads:

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from jinja2 import nodes
 from jinja2.idtracking import Symbols
+
 from pinfer.export import template_names as names
 from pinfer.export.errors import ExportError
 from pinfer.export.template_environment import is_finite_constant
@@ -55,6 +56,7 @@ class FunctionScope:
     def __init__(self, first_level: int) -> None:
         self.first_level = first_level
         self.slots: dict[str, int] = {}
+        self.num_loops = 0  # loops of this function around the statement being compiled
 
 
 class ExpressionCompiler:
@@ -65,7 +67,11 @@ class ExpressionCompiler:
         self._functions: list[FunctionScope] = []
 
     def fail(self, what: str, node: nodes.Node) -> NoReturn:
-        raise ExportError(f"{self._where}, line {node.lineno}: {what} is not supported")
+        self.reject(f"{what} is not supported", node)
+
+    def reject(self, message: str, node: nodes.Node) -> NoReturn:
+        lines = (item.lineno for item in (node, *node.find_all(nodes.Node)) if item.lineno)
+        raise ExportError(f"{self._where}, line {next(lines, 1)}: {message}")
 
     def locate(self, identifier: str) -> tuple[int, int]:
         """(functions outwards, slot) of one of Jinja2's variables."""

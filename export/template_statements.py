@@ -15,6 +15,7 @@ from jinja2.idtracking import (
     VAR_LOAD_UNDEFINED,
     Symbols,
 )
+
 from pinfer.export.template_environment import GenerationExtension
 from pinfer.export.template_expressions import ExpressionCompiler, FunctionScope, Tree
 
@@ -87,10 +88,15 @@ class StatementCompiler(ExpressionCompiler):
         return {"kind": "if", "branches": branches, "else": self.statements(node.else_, symbols)}
 
     def _break_statement(self, node: nodes.Break, symbols: Symbols) -> Tree:
-        return {"kind": "break"}
+        return self._flow("break", node)
 
     def _continue_statement(self, node: nodes.Continue, symbols: Symbols) -> Tree:
-        return {"kind": "continue"}
+        return self._flow("continue", node)
+
+    def _flow(self, kind: str, node: nodes.Node) -> Tree:
+        if self._functions[-1].num_loops == 0:
+            self.reject(f"{kind} stands outside a loop", node)
+        return {"kind": kind}
 
     # -- Loops
 
@@ -117,11 +123,19 @@ class StatementCompiler(ExpressionCompiler):
         loop_symbols.analyze_node(node, for_branch="body")
         if node.else_:
             else_symbols.analyze_node(node, for_branch="else")
+        for name in node.find_all(nodes.Name):
+            if name.ctx == "store" and name.name == "loop":
+                self.reject("the special variable 'loop' is assigned in a loop", name)
+        target = self.target(node.target, loop_symbols)
+        enter = self._enter(loop_symbols)
+        self._functions[-1].num_loops += 1
+        body = self.statements(node.body, loop_symbols)
+        self._functions[-1].num_loops -= 1
         return {
-            "target": self.target(node.target, loop_symbols),
+            "target": target,
             "loop": loop,
-            "enter": self._enter(loop_symbols),
-            "body": self.statements(node.body, loop_symbols),
+            "enter": enter,
+            "body": body,
             "else_enter": self._enter(else_symbols),
             "else": self.statements(node.else_, else_symbols),
         }
@@ -218,7 +232,11 @@ class StatementCompiler(ExpressionCompiler):
         inner = Symbols(parent=symbols)
         inner.analyze_node(node)
         parameters = [argument.name for argument in node.args]
+        if len(set(parameters)) != len(parameters):
+            self.reject("a macro has two parameters of one name", node)
         undeclared = find_undeclared(node.body, _SPECIAL_MACRO_NAMES)
+        if "caller" in undeclared and "caller" in parameters[: -len(node.defaults) or None]:
+            self.reject("the parameter 'caller' of a macro needs a default", node)
         with self._function(inner.level) as function:
             special: dict[str, Any] = {}
             for special_name in _SPECIAL_MACRO_NAMES:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
-from jinja2 import nodes
+
 from pinfer.export.errors import ExportError
 from pinfer.export.template_content import detect_content_parts
 from pinfer.export.template_environment import make_environment
@@ -51,7 +51,10 @@ def compile_chat_template(
 
 
 def compile_source(source: str, name: str = DEFAULT_NAME) -> dict[str, Any]:
-    """The root function of one template."""
+    """The root function of one template.
+
+    Nothing of the template is run, not even on constants: it may be hostile.
+    """
     where = f"chat template {name!r}"
     try:
         source.encode()
@@ -59,28 +62,17 @@ def compile_source(source: str, name: str = DEFAULT_NAME) -> dict[str, Any]:
         raise ExportError(f"{where}: the source is not valid Unicode: {error}") from error
     environment = make_environment()
     try:
-        tree = environment.parse(source)
-        # Generating code checks what the parser alone lets through (break outside a loop, ...).
-        compile(environment.compile(tree, raw=True), "<template>", "exec")
-        tree = environment.parse(source)
+        root = StatementCompiler(where).compile_root(environment.parse(source))
     except jinja2.TemplateSyntaxError as error:
         raise ExportError(f"{where}, line {error.lineno}: {error.message}") from error
-    except (SyntaxError, RecursionError) as error:
-        raise ExportError(f"{where}: {error}") from error
-    root = _compile_tree(tree, where)
+    except RecursionError as error:
+        raise ExportError(f"{where}: nested too deeply for Jinja2") from error
     depth = tree_depth(root)
     if depth > MAX_TREE_DEPTH:
         raise ExportError(
             f"{where}: nested {depth} levels deep, the engine evaluates {MAX_TREE_DEPTH}"
         )
     return root
-
-
-def _compile_tree(tree: nodes.Template, where: str) -> dict[str, Any]:
-    try:
-        return StatementCompiler(where).compile_root(tree)
-    except RecursionError as error:
-        raise ExportError(f"{where}: nested too deeply") from error
 
 
 def _named_templates(templates: str | Sequence[Mapping[str, str]]) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 import jinja2
+
 from pinfer.export.errors import ExportError
 from pinfer.export.template_corpus import Request, make_requests
 from pinfer.export.template_environment import render_reference

@@ -6,6 +6,9 @@ the file.
 
 from __future__ import annotations
 
+import base64
+import binascii
+import struct
 from typing import Any
 
 from tokenizers import Regex
@@ -58,6 +61,8 @@ def _check_component(field: str, component: Any) -> None:
         return
     if kind not in types:
         raise _unsupported(field, kind, (*types, "Sequence"))
+    if kind == "Precompiled":
+        split_charsmap(component)
     pattern = component.get("pattern")
     if isinstance(pattern, dict) and "Regex" in pattern:
         try:
@@ -66,6 +71,23 @@ def _check_component(field: str, component: Any) -> None:
             raise ExportError(
                 f"tokenizer.json: {field}: pattern {pattern['Regex']!r}: {error}"
             ) from error
+
+
+def split_charsmap(component: dict[str, Any]) -> tuple[bytes, bytes]:
+    """(trie, texts) of a Precompiled normalizer's map."""
+    field = "tokenizer.json: normalizer.precompiled_charsmap"
+    try:
+        charsmap = base64.b64decode(component["precompiled_charsmap"], validate=True)
+        (trie_size,) = struct.unpack_from("<I", charsmap)
+    except (binascii.Error, struct.error, TypeError, KeyError) as error:
+        raise ExportError(f"{field}: not a character map: {error}") from error
+    trie, texts = charsmap[4 : 4 + trie_size], charsmap[4 + trie_size :]
+    if trie_size % 4 or len(trie) != trie_size or not texts:
+        raise ExportError(
+            f"{field}: expected a trie of {trie_size} bytes (a multiple of 4) and texts, "
+            f"found {len(trie)} and {len(texts)} bytes"
+        )
+    return trie, texts
 
 
 def _unsupported(field: str, kind: Any, supported: tuple[str, ...]) -> ExportError:

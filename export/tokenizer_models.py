@@ -105,9 +105,7 @@ def _compile_bpe(source: TokenizerSource, steps: list[dict[str, Any]]) -> Compil
     return CompiledModel(config, sections, is_byte_level)
 
 
-def _merge_rows(
-    merges: list[Any], vocab: dict[str, int], prefix_length: int
-) -> NDArray[np.uint32]:
+def _merge_rows(merges: list[Any], vocab: dict[str, int], prefix_length: int) -> NDArray[np.uint32]:
     """Rows {left, right, rank, merged}; of equal pairs the last one counts, as in the reference."""
     rows: dict[tuple[int, int], tuple[int, int]] = {}
     for rank, merge in enumerate(merges):

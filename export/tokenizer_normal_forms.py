@@ -32,9 +32,7 @@ _HANGUL_SYLLABLES = range(0xAC00, 0xAC00 + 11172)
 _HANGUL_SECONDS = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
 
 
-def map_code_points(
-    normalizer: normalizers.Normalizer, separator: str = "\n"
-) -> dict[int, str]:
+def map_code_points(normalizer: normalizers.Normalizer, separator: str = "\n") -> dict[int, str]:
     """The code points that the normalizer changes when they stand alone, and into what.
 
     The separator keeps neighbours apart: the normalizer must leave it alone and make none.

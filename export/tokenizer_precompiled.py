@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import struct
 from functools import lru_cache, partial
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 import numpy as np
 from tokenizers import normalizers
 
-from pinfer.export.errors import ExportError
+from pinfer.export.tokenizer_components import split_charsmap
 from pinfer.export.tokenizer_format import Section
 from pinfer.export.tokenizer_normal_forms import NormalFormTables
 from pinfer.export.tokenizer_patterns import compile_pattern
@@ -23,24 +21,25 @@ from pinfer.export.tokenizer_unicode import (
 )
 
 # The names that the pattern below gives to classes that are found by asking the wheel.
-_CONTROL, _PREPEND, _TAIL, _PICTURE, _OTHER = (
-    rf"\p{{grapheme_{name}}}" for name in ("control", "prepend", "tail", "picture", "other")
+_NAMES = ("control", "prepend", "tail", "picture", "other", "lv", "lvt")
+_CONTROL, _PREPEND, _TAIL, _PICTURE, _OTHER, _LV, _LVT = (
+    rf"\p{{grapheme_{name}}}" for name in _NAMES
 )
 _LEAD, _VOWEL, _TRAIL = (
     r"[\x{1100}-\x{115F}\x{A960}-\x{A97C}]",
     r"[\x{1160}-\x{11A7}\x{D7B0}-\x{D7C6}]",
     r"[\x{11A8}-\x{11FF}\x{D7CB}-\x{D7FB}]",
 )
-_WHOLE = r"[\x{AC00}-\x{D7A3}]"
 # Clusters of more than 5 bytes are mapped character by character, so they need not be found whole:
 # the pattern leaves out flags and cares about joined pictures only as far as short ones go.
 GRAPHEME_PATTERN = (
     rf"\r\n|{_CONTROL}|{_PREPEND}*"
-    rf"(?:{_LEAD}*(?:{_VOWEL}+|{_WHOLE}{_VOWEL}*){_TRAIL}*|{_LEAD}+|{_TRAIL}+"
+    rf"(?:{_LEAD}*(?:{_VOWEL}+|{_LV}{_VOWEL}*|{_LVT}){_TRAIL}*|{_LEAD}+|{_TRAIL}+"
     rf"|{_PICTURE}{_TAIL}*\x{{200d}}{_PICTURE}|{_OTHER}){_TAIL}*"
     rf"|{_PREPEND}+{_TAIL}*"
 )
 _ACUTE, _JOINER, _COPYRIGHT = "\u0301", "\u200d", "\u00a9"
+_FIRST_SYLLABLE, _LAST_SYLLABLE = 0xAC00, 0xD7A3
 _LINE_CODES = (0x00, 0x0A, 0x0D)  # known to stand alone; zero ends a key
 
 
@@ -90,7 +89,13 @@ def _grapheme_members() -> dict[str, BoolArray]:
     control[0x10000:] = False
     control[list(_LINE_CODES)] = True
     control &= ~tail & ~prepend
+    syllables = np.zeros(MAX_CODE_POINT + 1, dtype=bool)
+    syllables[_FIRST_SYLLABLE : _LAST_SYLLABLE + 1] = True
+    open_syllables = np.zeros_like(syllables)
+    open_syllables[_FIRST_SYLLABLE : _LAST_SYLLABLE + 1 : 28] = True
     return {
+        "lv": open_syllables,
+        "lvt": syllables & ~open_syllables,
         "tail": tail,
         "prepend": prepend,
         "picture": picture,
@@ -103,22 +108,8 @@ def precompiled_step(
     component: dict[str, Any], classes: CharClasses, tables: NormalFormTables
 ) -> dict[str, Any]:
     """The step, its map stored in `tables`."""
-    try:
-        charsmap = base64.b64decode(component["precompiled_charsmap"], validate=True)
-        (trie_size,) = struct.unpack_from("<I", charsmap)
-    except (binascii.Error, struct.error, TypeError) as error:
-        raise ExportError(f"tokenizer.json: normalizer.precompiled_charsmap: {error}") from error
-    trie, text = charsmap[4 : 4 + trie_size], charsmap[4 + trie_size :]
-    if trie_size % 4 or len(trie) != trie_size:
-        raise ExportError(
-            f"tokenizer.json: normalizer.precompiled_charsmap: expected {trie_size} bytes of trie "
-            f"in a multiple of 4, found {len(trie)}"
-        )
-    try:
-        normalizers.Precompiled(charsmap)
-    except Exception as error:
-        raise ExportError(f"tokenizer.json: normalizer.precompiled_charsmap: {error}") from error
-    for name in _grapheme_members():
+    trie, text = split_charsmap(component)
+    for name in _NAMES:
         classes.add(rf"regex \p{{grapheme_{name}}}", partial(_grapheme_members().__getitem__, name))
     program = compile_pattern(GRAPHEME_PATTERN, classes)
     step = {"step": "precompiled", "graphemes": {"program": program}}

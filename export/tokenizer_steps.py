@@ -28,9 +28,7 @@ from pinfer.export.tokenizer_unicode import (
     word_members,
 )
 
-GPT2_PATTERN = (
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-)
+GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 Step = dict[str, Any]
 Component = dict[str, Any]
@@ -244,5 +242,3 @@ def _template_ids(component: Component) -> tuple[list[int], list[int]]:
             f"found it {num_sequences} times"
         )
     return before, after
-
-

@@ -59,7 +59,9 @@ def read_tokenizer(tokenizer_json: Mapping[str, Any] | str) -> TokenizerSource:
     check_component_names(data)
     try:
         reference = Tokenizer.from_str(text)
-    except Exception as error:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the wheel's panics are no Exceptions
         raise ExportError(f"tokenizer.json: {error}") from error
     reference.no_truncation()
     reference.no_padding()

@@ -38,7 +38,7 @@ _CODE = (
     'int main() { printf("%d\\n", 1 << 20); return 0; }\r\n',
     "SELECT * FROM t WHERE a >= 10 AND b != 'x''y';",
     '{"a": [1, 2.5e-3, null], "b": {"c": "\\u00e9"}}',
-    "<div class=\"x\">&nbsp;</div><!-- <|im_end|> -->",
+    '<div class="x">&nbsp;</div><!-- <|im_end|> -->',
     "$$\\sum_{i=0}^{n} x_i^2$$ https://example.org/a?b=c#d\n\n\n",
 )
 

@@ -182,8 +182,7 @@ def unpack_kv_cache(k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, Tensor]:
 def _dense(tensor: Tensor, name: str, dtype: torch.dtype, dim: int) -> Tensor:
     if tensor.dtype != dtype or tensor.dim() != dim:
         raise ValueError(
-            f"{name} must be {dtype} with {dim} dimensions, got {tensor.dtype} with "
-            f"{tensor.dim()}"
+            f"{name} must be {dtype} with {dim} dimensions, got {tensor.dtype} with {tensor.dim()}"
         )
     return tensor.contiguous()
 

@@ -36,8 +36,7 @@ inline int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 inline Simd::F tanh_from_exp(Simd::F x) {
   // 1 - 2 / (exp(2x) + 1): absolute error near that of a float, which a soft cap needs no better.
   const Simd::F e = exp_float(Simd::add(x, x));
-  return Simd::sub(Simd::set1(1.0f),
-                   Simd::div(Simd::set1(2.0f), Simd::add(e, Simd::set1(1.0f))));
+  return Simd::sub(Simd::set1(1.0f), Simd::div(Simd::set1(2.0f), Simd::add(e, Simd::set1(1.0f))));
 }
 
 // Scores of one row and partition, in place: scaled, capped, turned into exp(score - maximum).
@@ -283,8 +282,7 @@ struct AttentionImpl {
     for (int i = 0; i < task.num_rows; ++i) {
       Panel::prepare(task.q[i], task.head_dim, q + i * q_stride);
     }
-    __builtin_memset(states, 0,
-                     static_cast<size_t>(task.num_rows * state_size) * sizeof(float));
+    __builtin_memset(states, 0, static_cast<size_t>(task.num_rows * state_size) * sizeof(float));
     for (int64_t partition = partition_begin; partition < partition_end; ++partition) {
       const int64_t first = partition * kPartitionSize;
       int64_t begin[kMaxAttentionRows], end[kMaxAttentionRows];

@@ -15,8 +15,8 @@ enum class Isa {
 };
 
 struct CpuFeatures {
-  bool avx2 = false;         // with FMA
-  bool avx512 = false;       // F, BW, DQ and VL
+  bool avx2 = false;    // with FMA
+  bool avx512 = false;  // F, BW, DQ and VL
   bool avx512_bf16 = false;
   bool avx512_vnni = false;
 };

@@ -16,13 +16,13 @@ inline constexpr int64_t kPanelWidth = 16;
 // out[rows, n] = x[rows, k] * weight^T. A row's result does not depend on how rows and panels are
 // divided over calls: each output is one sum in ascending order of k.
 struct LinearTask {
-  const void* x;        // rows prepared by LinearKernel::prepare, x_stride bytes apart
+  const void* x;  // rows prepared by LinearKernel::prepare, x_stride bytes apart
   int64_t x_stride;
   int64_t k;
-  const void* weight;   // packed panels
-  int64_t n;            // outputs; the last panel may be partly filled
+  const void* weight;  // packed panels
+  int64_t n;           // outputs; the last panel may be partly filled
   float* out;
-  int64_t out_stride;   // floats between rows
+  int64_t out_stride;  // floats between rows
 };
 
 struct LinearKernel {
@@ -43,8 +43,8 @@ inline constexpr int64_t kPartitionSize = 256;
 inline constexpr int kMaxAttentionRows = 24;
 
 struct AttentionTask {
-  const void* k_cache;  // [num_blocks, num_kv_heads, block_size / 16, K tile]
-  const void* v_cache;  // [num_blocks, num_kv_heads, block_size, head_dim]
+  const void* k_cache;         // [num_blocks, num_kv_heads, block_size / 16, K tile]
+  const void* v_cache;         // [num_blocks, num_kv_heads, block_size, head_dim]
   const int32_t* block_table;  // of the request
   int64_t block_size;
   int64_t num_kv_heads;
@@ -53,13 +53,13 @@ struct AttentionTask {
   float scale;
   float logit_softcap;  // 0: off
   int num_rows;
-  const float* q[kMaxAttentionRows];      // rows of head_dim
-  int64_t begin[kMaxAttentionRows];       // attended positions: [begin, end), not empty
+  const float* q[kMaxAttentionRows];  // rows of head_dim
+  int64_t begin[kMaxAttentionRows];   // attended positions: [begin, end), not empty
   int64_t end[kMaxAttentionRows];
 };
 
-// A row's softmax so far: state[0] = maximum, state[1] = sum, state[kStateHeader ...] = weighted sum
-// of values. A sum of 0 means that nothing has been attended.
+// A row's softmax so far: state[0] = maximum, state[1] = sum, state[kStateHeader ...] = weighted
+// sum of values. A sum of 0 means that nothing has been attended.
 inline constexpr int64_t kStateHeader = 16;
 inline constexpr int64_t attention_state_size(int64_t head_dim) {
   return kStateHeader + (head_dim + 15) / 16 * 16;
@@ -69,7 +69,8 @@ struct AttentionKernel {
   // Writes the K and V rows [head_dim] of one token and kv head into their slot of a block.
   void (*write)(const float* k, const float* v, int64_t head_dim, int64_t block_size,
                 int64_t offset, void* k_block, void* v_block);
-  // states [num_rows, attention_state_size]: the partitions [partition_begin, partition_end), merged.
+  // states [num_rows, attention_state_size]: the partitions [partition_begin, partition_end),
+  // merged.
   void (*attend)(const AttentionTask& task, int64_t partition_begin, int64_t partition_end,
                  float* states);
   // state = state merged with a later one.

@@ -172,7 +172,8 @@ inline void multiply_phase(const typename Panel::X* x, int64_t x_stride,
 }
 
 // sums[r][p * 16 + i] (+)= sum over steps of x[r] * panels[p][., i]: one chain of multiply-adds per
-// output, in ascending order, whatever the tile's size. `resume` continues stored sums. kStreams: the panels come from memory.
+// output, in ascending order, whatever the tile's size. `resume` continues stored sums. kStreams:
+// the panels come from memory.
 template <class Panel, bool kStreams, int kRows, int kPanels>
 inline void multiply_tile(const typename Panel::X* x, int64_t x_stride,
                           const typename Panel::Element* const* panels_in, int64_t steps,

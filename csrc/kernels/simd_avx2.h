@@ -1,7 +1,7 @@
 // The SIMD vocabulary of the kernels, 8 lanes: AVX2 and FMA. Include only in files compiled for it.
 //
-// Every simd_*.h defines `struct Simd` with the same members in an anonymous namespace, so that code
-// compiled for one instruction set is never linked into another. Meaning of the members:
+// Every simd_*.h defines `struct Simd` with the same members in an anonymous namespace, so that
+// code compiled for one instruction set is never linked into another. Meaning of the members:
 //   F, I, M          kLanes floats, kLanes int32, a mask of lanes
 //   fma(a, b, c)     a * b + c; fnma(a, b, c): c - a * b
 //   min, max(a, b)   b where either is NaN
@@ -31,9 +31,7 @@ struct Simd {
   static I set1_int(int32_t x) { return _mm256_set1_epi32(x); }
   static F load(const float* p) { return _mm256_loadu_ps(p); }
   static void store(float* p, F x) { _mm256_storeu_ps(p, x); }
-  static I load_int(const void* p) {
-    return _mm256_loadu_si256(static_cast<const __m256i*>(p));
-  }
+  static I load_int(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
   static F load_bfloat16(const uint16_t* p) {
     const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));

@@ -1,40 +1,13 @@
 // The SIMD vocabulary of the kernels (see simd_avx2.h), 16 lanes: AVX-512 F, BW, DQ, VL. Include
-// only in files compiled for it, or, with PINFER_SIMDE, in test builds that emulate it.
+// only in files compiled for it. Tests also compile it with these instructions emulated.
 #pragma once
+
+#include <immintrin.h>
 
 #include <cstdint>
 
-#if defined(PINFER_SIMDE)
-#define SIMDE_ENABLE_NATIVE_ALIASES
-#include <simde/x86/avx512.h>
-#include <simde/x86/fma.h>
-#else
-#include <immintrin.h>
-#endif
-
 namespace pinfer {
 namespace {
-
-inline __m256 upper_half(__m512 x) {
-  return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1));
-}
-
-#if defined(PINFER_SIMDE)
-// Two conversions that SIMDe lacks, by halves.
-inline __m512i widen_uint16(__m256i x) {
-  return _mm512_inserti64x4(
-      _mm512_castsi256_si512(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(x))),
-      _mm256_cvtepu16_epi32(_mm256_extracti128_si256(x, 1)), 1);
-}
-inline __m512i round_to_int(__m512 x) {
-  return _mm512_inserti64x4(
-      _mm512_castsi256_si512(_mm256_cvtps_epi32(_mm512_castps512_ps256(x))),
-      _mm256_cvtps_epi32(upper_half(x)), 1);
-}
-#else
-inline __m512i widen_uint16(__m256i x) { return _mm512_cvtepu16_epi32(x); }
-inline __m512i round_to_int(__m512 x) { return _mm512_cvtps_epi32(x); }
-#endif
 
 struct Simd {
   static constexpr int kLanes = 16;
@@ -58,7 +31,7 @@ struct Simd {
   static I load_int(const void* p) { return _mm512_loadu_si512(p); }
   static F load_bfloat16(const uint16_t* p) {
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(widen_uint16(half), 16));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
   }
 
   static F add(F a, F b) { return _mm512_add_ps(a, b); }
@@ -78,7 +51,7 @@ struct Simd {
 
   static F as_float(I x) { return _mm512_castsi512_ps(x); }
   static I as_int(F x) { return _mm512_castps_si512(x); }
-  static I to_int(F x) { return round_to_int(x); }
+  static I to_int(F x) { return _mm512_cvtps_epi32(x); }
   static F to_float(I x) { return _mm512_cvtepi32_ps(x); }
   static I add_int(I a, I b) { return _mm512_add_epi32(a, b); }
   static I sub_int(I a, I b) { return _mm512_sub_epi32(a, b); }
@@ -122,7 +95,7 @@ struct Simd {
   using D = __m512d;
   using DM = __mmask8;
   static D low_double(F x) { return _mm512_cvtps_pd(_mm512_castps512_ps256(x)); }
-  static D high_double(F x) { return _mm512_cvtps_pd(upper_half(x)); }
+  static D high_double(F x) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)); }
   static F from_doubles(D low, D high) {
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high),
                               1);

@@ -15,8 +15,8 @@ namespace {
 // One cgroup hierarchy that can limit CPU time, as this process sees it.
 struct Hierarchy {
   bool is_v2 = false;
-  std::string group;        // this process's group, from /proc/self/cgroup
-  std::string mount_root;   // the group that is mounted at mount_point
+  std::string group;       // this process's group, from /proc/self/cgroup
+  std::string mount_root;  // the group that is mounted at mount_point
   std::string mount_point;
 };
 
@@ -101,9 +101,9 @@ std::optional<double> read_quota(const std::string& directory, bool is_v2) {
 std::string path_below_mount(const Hierarchy& hierarchy) {
   const std::string& mounted = hierarchy.mount_root;
   if (mounted == "/" || mounted.empty()) return hierarchy.group == "/" ? "" : hierarchy.group;
-  const bool inside = hierarchy.group.compare(0, mounted.size(), mounted) == 0 &&
-                      (hierarchy.group.size() == mounted.size() ||
-                       hierarchy.group[mounted.size()] == '/');
+  const bool inside =
+      hierarchy.group.compare(0, mounted.size(), mounted) == 0 &&
+      (hierarchy.group.size() == mounted.size() || hierarchy.group[mounted.size()] == '/');
   return inside ? hierarchy.group.substr(mounted.size()) : "";
 }
 

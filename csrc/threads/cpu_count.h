@@ -7,8 +7,9 @@
 namespace pinfer {
 
 struct CpuCount {
-  int count = 1;       // >= 1
-  std::string reason;  // what decided, for logs: "affinity mask: 8 CPUs", "cgroup quota 2.5 CPUs in ..."
+  int count = 1;  // >= 1
+  std::string
+      reason;  // what decided, for logs: "affinity mask: 8 CPUs", "cgroup quota 2.5 CPUs in ..."
 };
 
 // The smaller of the affinity mask's CPUs and the tightest cgroup (v1 or v2) CPU quota on the path

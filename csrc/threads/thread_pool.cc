@@ -60,8 +60,7 @@ uint32_t wait_until(const std::atomic<uint32_t>& word, Done done) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int num_threads)
-    : num_threads_(std::clamp(num_threads, 1, kMaxThreads)) {
+ThreadPool::ThreadPool(int num_threads) : num_threads_(std::clamp(num_threads, 1, kMaxThreads)) {
   workers_.reserve(static_cast<size_t>(num_threads_ - 1));
   for (int i = 1; i < num_threads_; ++i) {
     workers_.emplace_back([this, i] { worker_loop(i); });
@@ -169,15 +168,13 @@ void ThreadPool::barrier() {
     barrier_generation_.notify_all();
     return;
   }
-  wait_until(barrier_generation_,
-             [generation](uint32_t current) { return current != generation; });
+  wait_until(barrier_generation_, [generation](uint32_t current) { return current != generation; });
 }
 
 bool ThreadPool::begin_single() {
   if (thread_state.team_size == 1) return true;
   uint32_t expected = thread_state.singles_seen++;
-  return singles_taken_.compare_exchange_strong(expected, expected + 1,
-                                                std::memory_order_acq_rel);
+  return singles_taken_.compare_exchange_strong(expected, expected + 1, std::memory_order_acq_rel);
 }
 
 ThreadPool* ThreadPool::current() {

@@ -132,11 +132,10 @@ inline D tanh_double(D x) {
 
 inline D erf_double(D x) {
   // erf(x) / x in x^2 on [0, 1].
-  constexpr double kSmall[] = {1.1283791670946767327,    -0.37612638889635306771,
-                               0.11283791308604581452,   -0.026866133235095591563,
-                               0.005223783477189248115,  -0.00085426379970872296266,
-                               0.0001195656256820732956, -0.000013909340021874598594,
-                               1.0589380641075019183e-6};
+  constexpr double kSmall[] = {
+      1.1283791670946767327,    -0.37612638889635306771,     0.11283791308604581452,
+      -0.026866133235095591563, 0.005223783477189248115,     -0.00085426379970872296266,
+      0.0001195656256820732956, -0.000013909340021874598594, 1.0589380641075019183e-6};
   // log(1 - erf(x)) on [1, 3.95]; beyond, a float's erf is 1.
   constexpr double kLarge[] = {0.00040743654139918811489, -1.1306344499497119732,
                                -0.63103334239707900854,   -0.11096526053336862698,
@@ -155,7 +154,7 @@ struct SinCos {
 
 // REQUIRES |x| < 2^30: the reduction by multiples of pi/2 is then exact to far below a float.
 inline SinCos sin_cos_double(D x) {
-  constexpr double kSin[] = {1.0,           -1.0 / 6,       1.0 / 120, -1.0 / 5040,
+  constexpr double kSin[] = {1.0,           -1.0 / 6,       1.0 / 120,         -1.0 / 5040,
                              1.0 / 362880., -1. / 39916800, 1.0 / 6227020800.0};
   constexpr double kCos[] = {1.0,          -1.0 / 2,        1.0 / 24,        -1.0 / 720,
                              1.0 / 40320., -1.0 / 3628800., 1.0 / 479001600, -1.0 / 87178291200.};
@@ -170,7 +169,8 @@ inline SinCos sin_cos_double(D x) {
   const auto quadrant = Simd::and_bits(Simd::bits(t), Simd::set1_bits(3));
   const auto odd = Simd::and_bits(quadrant, Simd::set1_bits(1));
   const auto swaps = Simd::equal_bits(odd, Simd::set1_bits(1));
-  const auto upper = Simd::template shift_left_bits<62>(Simd::and_bits(quadrant, Simd::set1_bits(2)));
+  const auto upper =
+      Simd::template shift_left_bits<62>(Simd::and_bits(quadrant, Simd::set1_bits(2)));
   const auto cos_sign = Simd::xor_bits(upper, Simd::template shift_left_bits<63>(odd));
   const D s = Simd::select(swaps, cos_r, sin_r), c = Simd::select(swaps, sin_r, cos_r);
   return {Simd::from_bits(Simd::xor_bits(Simd::bits(s), upper)),
@@ -194,8 +194,7 @@ template <D (*function)(D), float (*scalar)(float)>
 inline F trigonometric(F x) {
   F y = by_doubles<function>(x);
   const F limit = Simd::set1(0x1p30f);
-  const F magnitude =
-      Simd::as_float(Simd::and_int(Simd::as_int(x), Simd::set1_int(0x7fffffff)));
+  const F magnitude = Simd::as_float(Simd::and_int(Simd::as_int(x), Simd::set1_int(0x7fffffff)));
   if (Simd::any(Simd::not_less(magnitude, limit))) {
     float in[Simd::kLanes], out[Simd::kLanes];
     Simd::store(in, x);
@@ -232,12 +231,12 @@ VectorFunction describe(const char* name, const char* precision) {
 }
 
 const VectorFunction kVectorFunctions[] = {
-    describe<vector_exp>("exp", "u10"),      describe<vector_exp2>("exp2", "u10"),
-    describe<vector_expm1>("expm1", "u10"),  describe<vector_log>("log", "u10"),
-    describe<vector_log2>("log2", "u10"),    describe<vector_log10>("log10", "u10"),
-    describe<vector_log1p>("log1p", "u10"),  describe<vector_tanh>("tanh", "u10"),
-    describe<vector_erf>("erf", "u10"),      describe<vector_sin>("sin", "u10 u35"),
-    describe<vector_cos>("cos", "u10 u35"),  describe<vector_tan>("tan", "u10 u35"),
+    describe<vector_exp>("exp", "u10"),     describe<vector_exp2>("exp2", "u10"),
+    describe<vector_expm1>("expm1", "u10"), describe<vector_log>("log", "u10"),
+    describe<vector_log2>("log2", "u10"),   describe<vector_log10>("log10", "u10"),
+    describe<vector_log1p>("log1p", "u10"), describe<vector_tanh>("tanh", "u10"),
+    describe<vector_erf>("erf", "u10"),     describe<vector_sin>("sin", "u10 u35"),
+    describe<vector_cos>("cos", "u10 u35"), describe<vector_tan>("tan", "u10 u35"),
 };
 
 constexpr int kNumVectorFunctions =

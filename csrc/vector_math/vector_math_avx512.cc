@@ -5,6 +5,6 @@
 namespace pinfer {
 
 const VectorFunctionTable kVectorFunctionsAvx512 = {Simd::kLanes, kVectorFunctions,
-                                                kNumVectorFunctions};
+                                                    kNumVectorFunctions};
 
 }  // namespace pinfer

@@ -3,18 +3,19 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <span>
 #include <vector>
 
 #include "core/engine_config.h"
 #include "core/request.h"
 #include "kv_cache/block_pool.h"
+#include "kv_cache/kv_cache_spec.h"
 
 namespace pinfer {
 
 // Leading blocks of a request that the prefix cache holds.
 struct ComputedBlocks {
-  std::vector<int32_t> block_ids;
+  std::vector<int32_t> block_ids;  // the null block where no later token attends
   int32_t num_tokens = 0;
 };
 
@@ -28,7 +29,7 @@ struct PrefixCacheStats {
 class KVCacheManager {
  public:
   // REQUIRES: config is valid, max_model_len and num_blocks are known (not 0).
-  explicit KVCacheManager(const EngineConfig& config);
+  explicit KVCacheManager(const EngineConfig& config, int32_t sliding_window = 0);
 
   // The longest cached prefix, at most num_tokens() - 1 tokens: one token is always computed.
   // Changes nothing but request.block_hashes.
@@ -41,6 +42,7 @@ class KVCacheManager {
                               int32_t num_new_tokens, int32_t num_reserved_blocks);
 
   // Blocks for num_new_tokens after request.num_computed_tokens of a running request, or false.
+  // Blocks that have left the sliding window are freed first; the null block takes their place.
   bool allocate_for_running(Request& request, int32_t num_new_tokens);
 
   // Frees the request's blocks, last first, so that a chain is evicted from its end.
@@ -49,9 +51,9 @@ class KVCacheManager {
   // Takes the keys of the request's blocks from first_block on: their content is not to be trusted.
   void drop_keys(const Request& request, int32_t first_block);
 
-  // Blocks that hold num_tokens tokens.
-  int32_t num_blocks_for(int64_t num_tokens) const {
-    return static_cast<int32_t>((num_tokens + block_size_ - 1) / block_size_);
+  // The most blocks that a request of num_tokens tokens holds at once.
+  int32_t max_blocks_held(int64_t num_tokens) const {
+    return spec_.max_blocks_held(num_tokens, max_num_batched_tokens_);
   }
 
   BlockPool& block_pool() { return block_pool_; }
@@ -59,10 +61,14 @@ class KVCacheManager {
   const PrefixCacheStats& prefix_cache_stats() const { return prefix_cache_stats_; }
 
  private:
+  void find_from_start(std::span<const BlockHash> hashes, std::vector<int32_t>& block_ids) const;
+  void find_window(std::span<const BlockHash> hashes, std::vector<int32_t>& block_ids) const;
+  void free_skipped_blocks(Request& request);
   void register_full_blocks(Request& request, int32_t num_tokens);
 
-  const int32_t block_size_;
+  const KVCacheSpec spec_;
   const int32_t max_model_len_;
+  const int32_t max_num_batched_tokens_;
   const bool enable_prefix_caching_;
   const bool reserve_full_isl_;
   BlockPool block_pool_;

@@ -91,7 +91,9 @@ const char* kind_name(ScheduledKind kind) {
 
 class Replay {
  public:
-  explicit Replay(const Json& trace) : trace_(trace), scheduler_(read_config(trace.at("config"))) {
+  explicit Replay(const Json& trace)
+      : trace_(trace),
+        scheduler_(read_config(trace.at("config")), trace.at("config").value("sliding_window", 0)) {
     for (const Json& request : trace.at("requests")) {
       request_json_[request.at("request_id").get<std::string>()] = &request;
       last_arrival_ = std::max(last_arrival_, arrival_step(request));

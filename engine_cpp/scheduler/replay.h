@@ -15,7 +15,7 @@ namespace pinfer {
 //   sampled_token_ids    left out: 1000, 1001, ...
 //   cache_salt, eos_token_ids (instead of eos_token_id)
 //   fails_at             index of the output token whose logits are not finite
-// and the trace may have reset_prefix_cache_steps.
+// the configuration sliding_window, and the trace reset_prefix_cache_steps.
 //
 // Returns a JSON object with `steps`, `final_free_block_ids`, `final_cached_block_ids` in the form
 // of the traces and `final_stats`; or `error` if trace cannot be read. A step has `refused` if a

@@ -25,8 +25,10 @@ void fill_output(const Request& request, RequestOutput& output) {
 
 }  // namespace
 
-Scheduler::Scheduler(const EngineConfig& config)
-    : config_(config), kv_cache_manager_(config), waiting_(config.scheduling_policy) {
+Scheduler::Scheduler(const EngineConfig& config, int32_t sliding_window)
+    : config_(config),
+      kv_cache_manager_(config, sliding_window),
+      waiting_(config.scheduling_policy) {
   assert(config.max_model_len > 0 && config.num_blocks > 1);
 }
 
@@ -57,7 +59,7 @@ Status Scheduler::check_fits(const Request& request) const {
       std::min<int64_t>(int64_t{num_prompt} + request.sampling_params.max_tokens,
                         config_.max_model_len) -
       1;
-  const int32_t num_needed = kv_cache_manager_.num_blocks_for(num_tokens);
+  const int32_t num_needed = kv_cache_manager_.max_blocks_held(num_tokens);
   const int32_t num_usable = kv_cache_manager_.block_pool().num_usable_blocks();
   if (num_needed <= num_usable) return Status::ok_status();
   return Status::resource_exhausted(

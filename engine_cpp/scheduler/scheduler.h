@@ -41,8 +41,9 @@ struct SchedulerStats {
 // they have finished.
 class Scheduler {
  public:
+  // sliding_window: tokens that a token attends to in every layer; 0 = all.
   // REQUIRES: config is valid, max_model_len and num_blocks are known (not 0).
-  explicit Scheduler(const EngineConfig& config);
+  explicit Scheduler(const EngineConfig& config, int32_t sliding_window = 0);
 
   // Refused: an id in use, bad sampling parameters, a prompt that leaves no room for a token
   // (INVALID_ARGUMENT), a request that the cache can never hold (RESOURCE_EXHAUSTED).

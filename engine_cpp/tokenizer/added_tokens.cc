@@ -9,7 +9,8 @@ bool AddedTokens::is_member(std::string_view text, size_t position, uint64_t mas
 }
 
 bool AddedTokens::stands_alone(std::string_view text, size_t begin, size_t end) const {
-  const bool word_before = begin > 0 && is_member(text, previous_code_point(text, begin), word_mask_);
+  const bool word_before =
+      begin > 0 && is_member(text, previous_code_point(text, begin), word_mask_);
   const bool word_after = end < text.size() && is_member(text, end, word_mask_);
   return !word_before && !word_after;
 }

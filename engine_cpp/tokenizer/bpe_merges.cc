@@ -91,7 +91,8 @@ void BpeMerges::apply_to_long(std::vector<int32_t>* symbols) const {
     const int32_t right = list[static_cast<size_t>(symbol.next)].id;
     const BpeMerge* merge = find(symbol.id, right);
     if (merge == nullptr) return false;
-    const uint64_t key = (static_cast<uint64_t>(merge->rank) << 32) | static_cast<uint32_t>(position);
+    const uint64_t key =
+        (static_cast<uint64_t>(merge->rank) << 32) | static_cast<uint32_t>(position);
     heap.push_back({key, symbol.id, right});
     return true;
   };

@@ -139,8 +139,7 @@ class CharacterBpe : public TokenModel {
     for (size_t position = 0; position < piece.size();) {
       const size_t next = position + read_code_point(piece, position).size;
       const std::string_view character = piece.substr(position, next - position);
-      const int32_t id =
-          find_character(character, position == 0, next == piece.size(), &spelled);
+      const int32_t id = find_character(character, position == 0, next == piece.size(), &spelled);
       position = next;
       if (id >= 0) {
         if (unk_waits) symbols->push_back(*options_.unknown.id);
@@ -186,8 +185,8 @@ Result<std::unique_ptr<const TokenModel>> make_bpe_model(const nlohmann::json& f
   options.continuing_subword_prefix = fields.at("continuing_subword_prefix").get<std::string>();
   options.end_of_word_suffix = fields.at("end_of_word_suffix").get<std::string>();
   options.word_start = fields.at("word_start").get<std::string>();
-  return std::unique_ptr<const TokenModel>(std::make_unique<CharacterBpe>(
-      merges, words, vocabulary, byte_ids, std::move(options)));
+  return std::unique_ptr<const TokenModel>(
+      std::make_unique<CharacterBpe>(merges, words, vocabulary, byte_ids, std::move(options)));
 }
 
 }  // namespace pinfer

@@ -64,9 +64,9 @@ Result<std::unique_ptr<const Decoder>> make_decoder(const nlohmann::json& fields
                                                     const TextStepContext& context,
                                                     const Vocabulary& vocabulary) {
   const TokenizerFile& file = *context.file;
-  PINFER_ASSIGN_OR_RETURN(StringTable surfaces,
-                          StringTable::open(file, TokenizerSection::SURFACE_OFFSETS,
-                                            TokenizerSection::SURFACE_BYTES));
+  PINFER_ASSIGN_OR_RETURN(
+      StringTable surfaces,
+      StringTable::open(file, TokenizerSection::SURFACE_OFFSETS, TokenizerSection::SURFACE_BYTES));
   if (surfaces.size() != static_cast<size_t>(vocabulary.size())) {
     return file.bad_section(TokenizerSection::SURFACE_OFFSETS, "expected one text per token");
   }

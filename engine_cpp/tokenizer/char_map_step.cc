@@ -53,9 +53,9 @@ class CharMapStep : public TextStep {
 
  private:
   std::string_view find(uint32_t code_point) const {
-    const auto entry =
-        std::lower_bound(entries_.begin(), entries_.end(), code_point,
-                         [](const CharMapEntry& e, uint32_t value) { return e.code_point < value; });
+    const auto entry = std::lower_bound(
+        entries_.begin(), entries_.end(), code_point,
+        [](const CharMapEntry& e, uint32_t value) { return e.code_point < value; });
     if (entry == entries_.end() || entry->code_point != code_point ||
         entry->offset > data_.size() || entry->size > data_.size() - entry->offset) {
       return {};
@@ -81,9 +81,9 @@ Result<std::unique_ptr<const TextStep>> make_char_map_step(const nlohmann::json&
     return context.file->bad_section(TokenizerSection::CHAR_MAPS, "a map lies outside of it");
   }
   const uint64_t mask = uint64_t{1} << (fields.at("class").get<uint32_t>() % 64);
-  return std::unique_ptr<const TextStep>(std::make_unique<CharMapStep>(
-      *context.classes, mask, entries.subspan(begin, count),
-      context.file->text(TokenizerSection::CHAR_MAP_DATA)));
+  return std::unique_ptr<const TextStep>(
+      std::make_unique<CharMapStep>(*context.classes, mask, entries.subspan(begin, count),
+                                    context.file->text(TokenizerSection::CHAR_MAP_DATA)));
 }
 
 }  // namespace pinfer

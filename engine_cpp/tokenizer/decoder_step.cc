@@ -13,7 +13,8 @@ namespace pinfer {
 namespace {
 
 void replace_all(std::string_view from, std::string_view to, std::string* text) {
-  for (size_t at = text->find(from); at != std::string::npos; at = text->find(from, at + to.size())) {
+  for (size_t at = text->find(from); at != std::string::npos;
+       at = text->find(from, at + to.size())) {
     text->replace(at, from.size(), to);
   }
 }
@@ -143,15 +144,15 @@ Result<std::unique_ptr<const DecoderStep>> make_decoder_step(const nlohmann::jso
     const std::string text = string(name == "strip" ? "content" : "replacement");
     if (text.empty()) return Status::invalid_argument("decoder " + name + ": an empty text");
     if (name == "metaspace") {
-      return Made(std::make_unique<MetaspaceDecoderStep>(text,
-                                                         fields.at("strips_first").get<bool>()));
+      return Made(
+          std::make_unique<MetaspaceDecoderStep>(text, fields.at("strips_first").get<bool>()));
     }
     return Made(std::make_unique<StripDecoderStep>(text, fields.at("start").get<size_t>(),
                                                    fields.at("stop").get<size_t>()));
   }
   if (name == "word_piece") {
-    return Made(std::make_unique<WordPieceDecoderStep>(string("prefix"),
-                                                       fields.at("cleanup").get<bool>()));
+    return Made(
+        std::make_unique<WordPieceDecoderStep>(string("prefix"), fields.at("cleanup").get<bool>()));
   }
   if (name == "separate") return Made(std::make_unique<SeparateDecoderStep>());
   return Status::failed_precondition("decoder step '" + name + "' is unknown; export again");

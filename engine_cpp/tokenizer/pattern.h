@@ -61,10 +61,10 @@ class Pattern {
     uint32_t inner = 0;  // LOOKAHEAD, ATOMIC: start of the sub-program
     uint32_t min = 1;
     uint32_t max = 1;
-    uint64_t mask = 0;              // CLASS, WORD_BOUNDARY: the class's bit
-    std::vector<uint64_t> masks;    // CLASS_SEQUENCE
+    uint64_t mask = 0;               // CLASS, WORD_BOUNDARY: the class's bit
+    std::vector<uint64_t> masks;     // CLASS_SEQUENCE
     std::vector<uint32_t> children;  // ALTERNATIVES
-    std::string text;               // LITERAL
+    std::string text;                // LITERAL
     // ALTERNATIVES: the children that can match a text that begins with this ASCII character.
     std::vector<std::vector<uint32_t>> by_ascii;
     std::vector<uint32_t> by_other;  // the same for other characters and the end of the text
@@ -72,9 +72,9 @@ class Pattern {
 
   // The characters that a match from a node can begin with.
   struct FirstSet {
-    uint64_t mask = 0;               // any of these classes
-    std::array<bool, 128> ascii{};   // single characters
-    bool any = false;                // also others, or nothing at all
+    uint64_t mask = 0;              // any of these classes
+    std::array<bool, 128> ascii{};  // single characters
+    bool any = false;               // also others, or nothing at all
   };
 
   Status parse_node(const nlohmann::json& fields, uint32_t index);

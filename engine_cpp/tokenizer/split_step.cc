@@ -143,15 +143,15 @@ Result<std::unique_ptr<const TextStep>> make_split_step(const nlohmann::json& fi
   PINFER_ASSIGN_OR_RETURN(Splitter splitter, Splitter::parse(fields.at("pattern"), context));
   PINFER_ASSIGN_OR_RETURN(const Behavior behavior,
                           parse_behavior(fields.at("behavior").get<std::string>()));
-  return std::unique_ptr<const TextStep>(std::make_unique<SplitStep>(
-      std::move(splitter), behavior, fields.at("invert").get<bool>()));
+  return std::unique_ptr<const TextStep>(
+      std::make_unique<SplitStep>(std::move(splitter), behavior, fields.at("invert").get<bool>()));
 }
 
 Result<std::unique_ptr<const TextStep>> make_replace_step(const nlohmann::json& fields,
                                                           const TextStepContext& context) {
   PINFER_ASSIGN_OR_RETURN(Splitter splitter, Splitter::parse(fields.at("pattern"), context));
-  return std::unique_ptr<const TextStep>(std::make_unique<ReplaceStep>(
-      std::move(splitter), fields.at("content").get<std::string>()));
+  return std::unique_ptr<const TextStep>(
+      std::make_unique<ReplaceStep>(std::move(splitter), fields.at("content").get<std::string>()));
 }
 
 }  // namespace pinfer

@@ -4,10 +4,10 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string_view>
 
 #include "core/status.h"
+#include "tokenizer/oniguruma.h"
 #include "tokenizer/pattern.h"
 #include "tokenizer/text_step.h"
 #include "tokenizer/utf8.h"
@@ -43,11 +43,13 @@ class Splitter {
 
  private:
   Status find(std::string_view text, size_t from, PatternMatch* match, bool* found) const {
+    if (oniguruma_ != nullptr) return oniguruma_->find(text, from, match, found);
     *found = program_->find(text, from, match);
     return Status::ok_status();
   }
 
   std::shared_ptr<const Pattern> program_;
+  std::shared_ptr<const OnigurumaPattern> oniguruma_;  // in its place
 };
 
 }  // namespace pinfer

@@ -18,9 +18,8 @@ class PrependStep : public TextStep {
 
   Status apply(const TextPiece& piece, TextArena* arena,
                std::vector<TextPiece>* out) const override {
-    const bool keeps = when_ != When::ALWAYS &&
-                       (piece.text.starts_with(text_) ||
-                        (when_ == When::AT_START && piece.at_start == 0));
+    const bool keeps = when_ != When::ALWAYS && (piece.text.starts_with(text_) ||
+                                                 (when_ == When::AT_START && piece.at_start == 0));
     if (keeps) {
       out->push_back(piece);
     } else {
@@ -47,7 +46,8 @@ class StripStep : public TextStep {
     const std::string_view text = piece.text;
     size_t begin = 0;
     size_t end = text.size();
-    while (left_ && begin < end && is_member(text, begin)) begin += read_code_point(text, begin).size;
+    while (left_ && begin < end && is_member(text, begin))
+      begin += read_code_point(text, begin).size;
     while (right_ && end > begin) {
       const size_t last = previous_code_point(text, end);
       if (!is_member(text, last)) break;

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "core/status.h"
@@ -26,6 +27,7 @@ class TextStep {
 struct TextStepContext {
   const TokenizerFile* file = nullptr;
   const CharClasses* classes = nullptr;
+  std::vector<std::string> library_directories;  // where Oniguruma is looked for first
 };
 
 // A sequence of steps; each sees the pieces that the one before it left. Empty pieces are dropped.

@@ -87,9 +87,9 @@ Status TokenizerFile::read_section_table() {
     }
     if (entry.offset % kAlignment != 0 || entry.offset > file_.size() ||
         entry.size > file_.size() - entry.offset) {
-      return damaged("section " + std::to_string(entry.id) + " at " +
-                     std::to_string(entry.offset) + " with " + std::to_string(entry.size) +
-                     " bytes lies outside the file's " + std::to_string(file_.size()));
+      return damaged("section " + std::to_string(entry.id) + " at " + std::to_string(entry.offset) +
+                     " with " + std::to_string(entry.size) + " bytes lies outside the file's " +
+                     std::to_string(file_.size()));
     }
     sections_[entry.id] = file_.subspan(entry.offset, entry.size);
   }

@@ -32,15 +32,14 @@ Status read_ids(const json& values, const Vocabulary& vocabulary, std::vector<in
   return Status::ok_status();
 }
 
-Status read_config(const json& config, TokenizerParts* parts) {
+Status read_config(const json& config, const TokenizerOptions& options, TokenizerParts* parts) {
   PINFER_ASSIGN_OR_RETURN(parts->added_tokens,
                           read_added_tokens(*parts, config, TokenizerSection::ADDED_TRIE_NODES,
                                             TokenizerSection::ADDED_TRIE_EDGES));
-  PINFER_ASSIGN_OR_RETURN(
-      parts->normalized_added_tokens,
-      read_added_tokens(*parts, config, TokenizerSection::NORMALIZED_TRIE_NODES,
-                        TokenizerSection::NORMALIZED_TRIE_EDGES));
-  const TextStepContext context{parts->file.get(), &parts->classes};
+  PINFER_ASSIGN_OR_RETURN(parts->normalized_added_tokens,
+                          read_added_tokens(*parts, config, TokenizerSection::NORMALIZED_TRIE_NODES,
+                                            TokenizerSection::NORMALIZED_TRIE_EDGES));
+  const TextStepContext context{parts->file.get(), &parts->classes, options.library_directories};
   PINFER_ASSIGN_OR_RETURN(parts->normalizer, TextSteps::parse(config.at("normalizer"), context));
   PINFER_ASSIGN_OR_RETURN(parts->pre_tokenizer,
                           TextSteps::parse(config.at("pre_tokenizer"), context));
@@ -57,7 +56,7 @@ Status read_config(const json& config, TokenizerParts* parts) {
 }  // namespace
 
 Result<std::unique_ptr<const TokenizerParts>> read_tokenizer_parts(
-    std::unique_ptr<const TokenizerFile> file, const TokenizerOptions&) {
+    std::unique_ptr<const TokenizerFile> file, const TokenizerOptions& options) {
   auto parts = std::make_unique<TokenizerParts>();
   parts->file = std::move(file);
   const TokenizerFile& tables = *parts->file;
@@ -66,7 +65,7 @@ Result<std::unique_ptr<const TokenizerParts>> read_tokenizer_parts(
   // The one place where the JSON library's exceptions for missing or mistyped fields end.
   try {
     const json config = json::parse(tables.text(TokenizerSection::CONFIG));
-    const Status status = read_config(config, parts.get());
+    const Status status = read_config(config, options, parts.get());
     if (status.code() == StatusCode::INVALID_ARGUMENT) {
       return tables.bad_section(TokenizerSection::CONFIG, status.message());
     }

@@ -99,19 +99,18 @@ class UnicodeStep : public TextStep {
   uint32_t compose_pair(uint32_t first, uint32_t second) const {
     if (first >= kLeadBase && first < kLeadBase + kNumLeads && second >= kVowelBase &&
         second < kVowelBase + kNumVowels) {
-      return kHangulBase +
-             ((first - kLeadBase) * kNumVowels + (second - kVowelBase)) * kNumTrails;
+      return kHangulBase + ((first - kLeadBase) * kNumVowels + (second - kVowelBase)) * kNumTrails;
     }
     if (first >= kHangulBase && first < kHangulBase + kNumSyllables &&
         (first - kHangulBase) % kNumTrails == 0 && second > kTrailBase &&
         second < kTrailBase + kNumTrails) {
       return first + (second - kTrailBase);
     }
-    const auto entry = std::lower_bound(
-        compositions.begin(), compositions.end(), std::make_pair(first, second),
-        [](const Composition& e, const std::pair<uint32_t, uint32_t>& key) {
-          return std::make_pair(e.first, e.second) < key;
-        });
+    const auto entry =
+        std::lower_bound(compositions.begin(), compositions.end(), std::make_pair(first, second),
+                         [](const Composition& e, const std::pair<uint32_t, uint32_t>& key) {
+                           return std::make_pair(e.first, e.second) < key;
+                         });
     const bool found =
         entry != compositions.end() && entry->first == first && entry->second == second;
     return found ? entry->composed : 0;
@@ -188,8 +187,7 @@ Result<std::unique_ptr<const TextStep>> make_unicode_step(const nlohmann::json& 
     return file.bad_section(TokenizerSection::DECOMPOSITIONS, "a form lies outside of it");
   }
   step->decompositions = step->decompositions.subspan(begin, count);
-  PINFER_ASSIGN_OR_RETURN(step->data,
-                          file.array<uint32_t>(TokenizerSection::DECOMPOSITION_DATA));
+  PINFER_ASSIGN_OR_RETURN(step->data, file.array<uint32_t>(TokenizerSection::DECOMPOSITION_DATA));
   PINFER_ASSIGN_OR_RETURN(step->compositions,
                           file.array<Composition>(TokenizerSection::COMPOSITIONS));
   PINFER_ASSIGN_OR_RETURN(step->combining_classes,

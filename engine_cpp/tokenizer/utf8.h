@@ -63,7 +63,8 @@ inline CodePoint read_code_point(std::string_view text, size_t position) {
 // The start of the character that ends at `position`. REQUIRES 0 < position <= text.size().
 inline size_t previous_code_point(std::string_view text, size_t position) {
   size_t start = position - 1;
-  while (start > 0 && position - start < 4 && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) {
+  while (start > 0 && position - start < 4 &&
+         (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) {
     --start;
   }
   return start;

@@ -98,11 +98,10 @@ class Vocabulary {
  public:
   static Result<Vocabulary> open(const TokenizerFile& file) {
     Vocabulary vocabulary;
-    PINFER_ASSIGN_OR_RETURN(vocabulary.texts_,
-                            StringTable::open(file, TokenizerSection::TOKEN_OFFSETS,
-                                              TokenizerSection::TOKEN_BYTES));
-    PINFER_ASSIGN_OR_RETURN(vocabulary.flags_,
-                            file.array<uint8_t>(TokenizerSection::TOKEN_FLAGS));
+    PINFER_ASSIGN_OR_RETURN(
+        vocabulary.texts_,
+        StringTable::open(file, TokenizerSection::TOKEN_OFFSETS, TokenizerSection::TOKEN_BYTES));
+    PINFER_ASSIGN_OR_RETURN(vocabulary.flags_, file.array<uint8_t>(TokenizerSection::TOKEN_FLAGS));
     PINFER_ASSIGN_OR_RETURN(vocabulary.hash_, TokenHash::open(file, TokenizerSection::TOKEN_HASH));
     if (vocabulary.flags_.size() != vocabulary.texts_.size() || vocabulary.flags_.empty() ||
         vocabulary.flags_.size() > INT32_MAX) {

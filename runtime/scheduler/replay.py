@@ -73,7 +73,8 @@ class _Replay:
         self._requests: Sequence[Mapping[str, Any]] = trace["requests"]
         self._request_json = {request["request_id"]: request for request in self._requests}
         self._last_arrival = max(map(_arrival_step, self._requests), default=-1)
-        self._scheduler = Scheduler(_read_config(trace["config"]))
+        config = trace["config"]
+        self._scheduler = Scheduler(_read_config(config), config.get("sliding_window", 0))
         self._finished: list[Json] = []  # of the step that runs
 
     def run(self) -> Json:

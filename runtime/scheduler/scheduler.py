@@ -47,11 +47,12 @@ class _Step:
 
 class Scheduler:
     """Driven in rounds of schedule(), the model, update_from_output(). Requests may be added and
-    finished between these calls. config must be valid, with max_model_len and num_blocks known."""
+    finished between these calls. config must be valid, with max_model_len and num_blocks known.
+    sliding_window: tokens that a token attends to in every layer; 0 = all."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, sliding_window: int = 0) -> None:
         self._config = config
-        self.kv_cache_manager = KVCacheManager(config)
+        self.kv_cache_manager = KVCacheManager(config, sliding_window)
         self._requests: dict[str, Request] = {}
         self._running: list[Request] = []  # in order of admission
         self._waiting = RequestQueue(config.scheduling_policy)
@@ -83,7 +84,7 @@ class Scheduler:
         max_tokens = request.sampling_params.max_tokens
         num_tokens = min(num_prompt + max_tokens, self._config.max_model_len) - 1
         num_usable = self.kv_cache_manager.block_pool.num_usable_blocks
-        if self.kv_cache_manager.num_blocks_for(num_tokens) > num_usable:
+        if self.kv_cache_manager.max_blocks_held(num_tokens) > num_usable:
             raise ValueError(
                 f"the request can reach {num_tokens} cached tokens (prompt {num_prompt}, "
                 f"max_tokens {max_tokens}), the cache holds "

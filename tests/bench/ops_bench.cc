@@ -1,5 +1,5 @@
-// Speed of the ops, with the machine's own limits beside them: read bandwidth and multiply-add peak.
-// Every case first checks its result against a plain sum in double.
+// Speed of the ops, with the machine's own limits beside them: read bandwidth and multiply-add
+// peak. Every case first checks its result against a plain sum in double.
 //
 //   ops_bench [--benchmark_filter=...]      counters: GB/s (weights or cache), GFLOP/s
 //   taskset -c 0 ops_bench                  one thread
@@ -130,11 +130,10 @@ void bm_linear(benchmark::State& state) {
   for (auto _ : state) {
     pinfer_linear(x.data(), num_tokens, k, weights.copy(++i), dtype, n, out.data());
   }
-  state.counters["GB/s"] = benchmark::Counter(
-      static_cast<double>(weights.copy_bytes) * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
-  state.counters["GFLOP/s"] =
-      benchmark::Counter(2e-9 * static_cast<double>(k * n * num_tokens),
-                         benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(weights.copy_bytes) * 1e-9,
+                                              benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GFLOP/s"] = benchmark::Counter(2e-9 * static_cast<double>(k * n * num_tokens),
+                                                 benchmark::Counter::kIsIterationInvariantRate);
 }
 
 // On a machine with other work the best of many short runs is what tells kernels apart.
@@ -191,11 +190,10 @@ void bm_paged_attention(benchmark::State& state) {
     }
     const int32_t seq_lens[] = {static_cast<int32_t>(length)};
     const int32_t starts[] = {0, static_cast<int32_t>(num_rows)};
-    return pinfer_paged_attention(q.data(), k.data(), k.data(), k_cache.data(), v_cache.data(),
-                                  dtype, slots.data(), block_table.data(), seq_lens, starts, 0.125,
-                                  0, 0, num_rows, 1, kHeads, kKvHeads, kHeadDim, num_blocks,
-                                  kBlockSize, static_cast<int64_t>(block_table.size()),
-                                  out->data());
+    return pinfer_paged_attention(
+        q.data(), k.data(), k.data(), k_cache.data(), v_cache.data(), dtype, slots.data(),
+        block_table.data(), seq_lens, starts, 0.125, 0, 0, num_rows, 1, kHeads, kKvHeads, kHeadDim,
+        num_blocks, kBlockSize, static_cast<int64_t>(block_table.size()), out->data());
   };
   const auto q_size = static_cast<size_t>(kHeads * kHeadDim);
   const auto k_size = static_cast<size_t>(kKvHeads * kHeadDim);
@@ -301,10 +299,7 @@ BENCHMARK(bm_read_bandwidth)->Apply(best_of_many)->Unit(benchmark::kMillisecond)
 BENCHMARK(bm_fma_peak)->Apply(best_of_many)->Unit(benchmark::kMillisecond);
 #endif
 
-BENCHMARK(bm_linear)
-    ->Apply(linear_shapes)
-    ->Apply(best_of_many)
-    ->Unit(benchmark::kMicrosecond);
+BENCHMARK(bm_linear)->Apply(linear_shapes)->Apply(best_of_many)->Unit(benchmark::kMicrosecond);
 BENCHMARK(bm_paged_attention)
     ->ArgNames({"context", "rows", "dtype"})
     ->ArgsProduct({{128, 2048}, {1}, {PINFER_BFLOAT16, PINFER_FLOAT32}})

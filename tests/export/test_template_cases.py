@@ -123,7 +123,10 @@ def test_parts_stay_a_list_for_templates_that_loop(role):
 @pytest.mark.parametrize(
     ("content", "path"),
     [
-        ([PARTS[0], {"type": "image_url", "image_url": {"url": "x"}}], "messages[0].content[1].type"),
+        (
+            [PARTS[0], {"type": "image_url", "image_url": {"url": "x"}}],
+            "messages[0].content[1].type",
+        ),
         ([{"type": "text"}], "messages[0].content[0].text"),
         ([{"type": "text", "text": 5}], "messages[0].content[0].text"),
         ([{"text": "a"}], "messages[0].content[0].type"),

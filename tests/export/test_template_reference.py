@@ -1,9 +1,12 @@
 """The exporter's own reference equals transformers' apply_chat_template."""
 
+from collections.abc import Callable
+
 import pytest
+from template_engine import SPECIAL_TOKENS, TEMPLATE_DATA
+
 from pinfer.export.template_corpus import make_requests
 from pinfer.export.template_environment import render_reference
-from template_engine import SPECIAL_TOKENS, TEMPLATE_DATA
 
 pytestmark = pytest.mark.slow
 
@@ -26,9 +29,9 @@ def hugging_face():
     )
 
 
-def outcome(render) -> str:
+def outcome(render: Callable[..., str], **arguments) -> str:
     try:
-        return "text: " + render()
+        return "text: " + render(**arguments)
     except Exception as error:  # templates raise whatever they like
         return "error: " + type(error).__name__
 
@@ -44,19 +47,20 @@ def test_reference(path, hugging_face):
             "continue_final_message": request.get("continue_final_message", False),
         }
         kwargs = request["chat_template_kwargs"]
-        messages = request["messages"]
         expected = outcome(
-            lambda: hugging_face.apply_chat_template(
-                messages, chat_template=source, tokenize=False, **options, **kwargs
-            )
+            hugging_face.apply_chat_template,
+            conversation=request["messages"],
+            chat_template=source,
+            tokenize=False,
+            **options,
+            **kwargs,
         )
         found = outcome(
-            lambda: render_reference(
-                source,
-                messages,
-                special_tokens=SPECIAL_TOKENS,
-                chat_template_kwargs=kwargs,
-                **options,
-            )
+            render_reference,
+            source=source,
+            messages=request["messages"],
+            special_tokens=SPECIAL_TOKENS,
+            chat_template_kwargs=kwargs,
+            **options,
         )
         assert found == expected

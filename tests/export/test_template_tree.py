@@ -3,11 +3,12 @@
 import json
 
 import pytest
+
 from pinfer.export.errors import ExportError
 from pinfer.export.template_content import detect_content_parts
 from pinfer.export.template_corpus import make_requests
 from pinfer.export.template_environment import render_reference
-from pinfer.export.template_tree import compile_chat_template
+from pinfer.export.template_tree import compile_chat_template, compile_source
 from pinfer.export.template_verify import verify_chat_template
 
 REFUSED = (
@@ -37,6 +38,12 @@ REFUSED = (
     ("{% if %}", 1, "Expected an expression"),
     ("a\n{% for %}", 2, "line 2"),
     ("{% for x in y %}", 1, "endfor"),
+    ("\n{% break %}", 2, "break stands outside"),
+    ("{% for x in y %}{% macro f() %}{% continue %}{% endmacro %}{% endfor %}", 1, "continue"),
+    ("{% for x in y %}{% else %}\n{% break %}{% endfor %}", 2, "break"),
+    ("{% for x in y %}{% set loop = 1 %}{% endfor %}", 1, "'loop'"),
+    ("{% macro f(a, a) %}{% endmacro %}", 1, "two parameters"),
+    ("{% macro f(caller, a=1) %}{{ caller() }}{% endmacro %}", 1, "'caller'"),
     ("{{ " + "(" * 150 + "x" + ")" * 150 + " }}", None, "nested"),
     ("{{ " + "not " * 700 + "x }}", None, "nested"),
 )
@@ -52,14 +59,15 @@ def test_refuses_by_name_and_line(source: str, line: int | None, named: str):
     assert line is None or f"line {line}" in message
 
 
-def test_refuses_break_outside_a_loop():
-    with pytest.raises(ExportError, match="break"):
-        compile_chat_template("{% break %}", special_tokens={})
+def test_does_not_run_the_template():
+    compile_source("{{ 9 ** 9 ** 9 ** 9 }}{{ 'x' * 10 ** 15 }}")
 
 
 def test_tree_is_json_and_keeps_the_source():
     source = "{% for m in messages %}{{ m.content }}{% endfor %}é"
-    tree = json.loads(json.dumps(compile_chat_template(source, special_tokens={"eos_token": "</s>"})))
+    tree = json.loads(
+        json.dumps(compile_chat_template(source, special_tokens={"eos_token": "</s>"}))
+    )
     assert tree["format_version"] == 1
     assert tree["special_tokens"] == {"eos_token": "</s>"}
     assert [t["name"] for t in tree["templates"]] == ["default"]

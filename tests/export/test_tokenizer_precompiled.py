@@ -63,7 +63,17 @@ def test_precompiled(tmp_path):
     reference = Tokenizer.from_str(json.dumps(data))
     engine = EngineTokenizer(compile_tokenizer(data), tmp_path)
     # Marks, joiners and syllable parts between mapped characters: what decides about clusters.
-    joining = ["\u0300", "\u0308", "\u0903", "\u094d", "\ufe0f", "\u1161", "\u11a8", "\u0e31", "\r\n"]
+    joining = [
+        "\u0300",
+        "\u0308",
+        "\u0903",
+        "\u094d",
+        "\ufe0f",
+        "\u1161",
+        "\u11a8",
+        "\u0e31",
+        "\r\n",
+    ]
     rng = random.Random(1)
     letters = [*MAPPINGS, *joining, "a", "e", "ß", "漢", "🇫", "❤"]
     texts = ["".join(rng.choices(letters, k=rng.randrange(1, 9))) for _ in range(4000)]

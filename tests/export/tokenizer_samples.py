@@ -1,7 +1,7 @@
 """Small tokenizers that between them use every component of tokenizer.json."""
 
 import json
-from functools import lru_cache
+from functools import cache
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -12,7 +12,12 @@ TEXT = (
 ) * 4
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+BYTE_LEVEL = {
+    "type": "ByteLevel",
+    "add_prefix_space": False,
+    "trim_offsets": True,
+    "use_regex": True,
+}
 SPECIALS = [
     ("<s>", {"special": True}),
     ("</s>", {"special": True, "rstrip": True}),
@@ -25,7 +30,7 @@ SPECIALS = [
 ]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _trained(kind: str) -> str:
     """The model part of a tokenizer trained on TEXT."""
     trainer_options = {"vocab_size": 400, "special_tokens": ["<unk>"], "show_progress": False}
@@ -121,7 +126,12 @@ def template(*pieces: str) -> dict:
         for piece in pieces
     ]
     special = {p: {"id": p, "ids": [7], "tokens": [p]} for p in pieces if p != "$A"}
-    return {"type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": special}
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": single,
+        "special_tokens": special,
+    }
 
 
 SPACE = {"String": " "}
@@ -182,9 +192,7 @@ def component_samples() -> dict[str, dict]:
         "unk not in vocabulary": tokenizer_json(
             {**bpe, "unk_token": "<missing>"}, pre_tokenizer=metaspace("always")
         ),
-        "affixes": tokenizer_json(
-            model("bpe_affixes"), pre_tokenizer={"type": "Whitespace"}
-        ),
+        "affixes": tokenizer_json(model("bpe_affixes"), pre_tokenizer={"type": "Whitespace"}),
         "unigram": tokenizer_json(
             unigram, pre_tokenizer=metaspace("always"), decoder=metaspace("always")
         ),
@@ -194,7 +202,9 @@ def component_samples() -> dict[str, dict]:
             decoder=SENTENCEPIECE_DECODER,
         ),
         "unigram no unk": tokenizer_json(
-            {**unigram, "unk_id": None}, pre_tokenizer=metaspace("never"), decoder=metaspace("never")
+            {**unigram, "unk_id": None},
+            pre_tokenizer=metaspace("never"),
+            decoder=metaspace("never"),
         ),
         "word_piece": tokenizer_json(
             model("word_piece", max_input_chars_per_word=12),
@@ -203,9 +213,7 @@ def component_samples() -> dict[str, dict]:
             post_processor={"type": "BertProcessing", "sep": ["</s>", 1], "cls": ["<s>", 0]},
             decoder={"type": "WordPiece", "prefix": "##", "cleanup": True},
         ),
-        "word_level": tokenizer_json(
-            model("word_level"), pre_tokenizer={"type": "Whitespace"}
-        ),
+        "word_level": tokenizer_json(model("word_level"), pre_tokenizer={"type": "Whitespace"}),
         "roberta": tokenizer_json(
             byte_level,
             pre_tokenizer=BYTE_LEVEL,
@@ -298,13 +306,24 @@ def _pre_tokenizer_samples(bpe: dict) -> dict[str, dict]:
     for scheme in ("first", "never", "always"):
         for do_split in (False, True):
             parts[f"Metaspace {scheme} {do_split}"] = metaspace(scheme, do_split)
-    parts |= {name: {"type": name} for name in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer")}
+    parts |= {
+        name: {"type": name} for name in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer")
+    }
     parts |= {
         "CharDelimiterSplit": {"type": "CharDelimiterSplit", "delimiter": "o"},
         "FixedLength": {"type": "FixedLength", "length": 3},
         "words then metaspace": sequence(
             "pretokenizers", {"type": "WhitespaceSplit"}, metaspace("first")
         ),
+        # Constructs outside the compiled patterns: Oniguruma runs them.
+        "look-behind": split({"Regex": r"(?<=[a-z])[A-Z]|([0-9])\1+"}, "MergedWithNext"),
+        "loop over alternatives": split({"Regex": r"(?:ab?|o)+"}, "Isolated"),
+        "case folding": split({"Regex": r"(?i:ss)|(?i)ok"}, "Isolated"),
+        "lazy, possessive, atomic": split(
+            {"Regex": r"o{1,3}+|e*+l|t.*?e|(?>ab|a)c|\p{N}{2,}?|(?:x|y)?+z"}, "Isolated"
+        ),
+        "assertions": split({"Regex": r"^T|\.$|\bwe|\Ba\B|\A |\n\z"}, "Isolated"),
+        "fixed loops": split({"Regex": r"\d{1,3}(?=(?:\d{3})*\b)|(?:ab){2}"}, "Isolated"),
         "legacy metaspace": {"type": "Metaspace", "replacement": "▁", "add_prefix_space": True},
     }
     return {

@@ -110,8 +110,8 @@ std::vector<float> attend(const AttentionKernel& kernel, const Context& context,
   return out;
 }
 
-void expect_close(const Context& context, const std::vector<float>& q,
-                  const std::vector<Row>& rows, const std::vector<float>& out, double softcap = 0) {
+void expect_close(const Context& context, const std::vector<float>& q, const std::vector<Row>& rows,
+                  const std::vector<float>& out, double softcap = 0) {
   const int64_t d = context.head_dim;
   for (size_t row = 0; row < rows.size(); ++row) {
     std::vector<double> weights;

@@ -14,13 +14,30 @@ extern const AttentionKernel kAttentionBFloat16DotEmulated;
 extern const VectorFunctionTable kVectorFunctionsEmulated;
 #endif
 
+namespace {
+
+// Once per program, and not on standard output, from which test names are read.
+void say_what_is_missing() {
+  static bool said = false;
+  if (said) return;
+  said = true;
+  for (Isa isa : {Isa::AVX2, Isa::AVX512, Isa::AVX512_BF16}) {
+    if (!is_supported(isa)) {
+      std::fprintf(stderr, "note: this processor has no %s: not run natively\n", isa_name(isa));
+    }
+  }
+#if !defined(PINFER_HAVE_SIMDE)
+  std::fprintf(stderr, "note: built without SIMDe: AVX-512 is not emulated\n");
+#endif
+}
+
+}  // namespace
+
 std::vector<KernelSet> available_kernel_sets() {
+  say_what_is_missing();
   std::vector<KernelSet> sets;
   for (Isa isa : {Isa::PORTABLE, Isa::AVX2, Isa::AVX512, Isa::AVX512_BF16}) {
-    if (!is_supported(isa)) {
-      std::printf("note: this processor has no %s: not run natively\n", isa_name(isa));
-      continue;
-    }
+    if (!is_supported(isa)) continue;
     const KernelTable& table = kernel_table(isa);
     sets.push_back({isa_name(isa), table.linear_float32, table.linear_bfloat16,
                     table.attention_float32, table.attention_bfloat16});
@@ -33,8 +50,6 @@ std::vector<KernelSet> available_kernel_sets() {
                     &kLinearBFloat16DotEmulated, &kAttentionFloat32Emulated,
                     &kAttentionBFloat16DotEmulated});
   }
-#else
-  std::printf("note: built without SIMDe: AVX-512 is not emulated\n");
 #endif
   return sets;
 }

@@ -99,8 +99,7 @@ TEST_P(LinearKernelTest, AnyDivisionGivesTheSameBits) {
     const std::vector<float> whole = multiply(p.kernel(GetParam()), p, p.rows, 1000);
     for (int64_t row_step : {1, 2, 3, 5, 6, 8, 13, 96}) {
       for (int64_t panel_step : {1, 3, 8, 1000}) {
-        const std::vector<float> divided =
-            multiply(p.kernel(GetParam()), p, row_step, panel_step);
+        const std::vector<float> divided = multiply(p.kernel(GetParam()), p, row_step, panel_step);
         ASSERT_EQ(std::memcmp(whole.data(), divided.data(), whole.size() * 4), 0)
             << (is_bfloat16 ? "bfloat16" : "float32") << " rows " << row_step << " panels "
             << panel_step;

@@ -106,8 +106,7 @@ TEST(OpenMpTest, LookupKnowsWhatArtifactsAskFor) {
                            "omp_get_thread_num", "omp_get_max_threads"}) {
     EXPECT_NE(find_openmp_function(name), nullptr) << name;
   }
-  EXPECT_EQ(find_openmp_function("GOMP_parallel"),
-            reinterpret_cast<void*>(&pinfer_GOMP_parallel));
+  EXPECT_EQ(find_openmp_function("GOMP_parallel"), reinterpret_cast<void*>(&pinfer_GOMP_parallel));
   EXPECT_EQ(find_openmp_function("GOMP_task"), nullptr);
   for (const std::string& name : openmp_function_names()) {
     EXPECT_NE(find_openmp_function(name), nullptr) << name;

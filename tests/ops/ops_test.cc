@@ -21,7 +21,8 @@ namespace {
 
 // A step of three requests: a long prefill, a decode over a long context, a short one.
 struct Step {
-  static constexpr int64_t kHeads = 6, kKvHeads = 2, kHeadDim = 32, kBlockSize = 16, kMaxBlocks = 70;
+  static constexpr int64_t kHeads = 6, kKvHeads = 2, kHeadDim = 32, kBlockSize = 16,
+                           kMaxBlocks = 70;
   int32_t dtype;
   int64_t num_tokens = 0, num_blocks = 0;
   std::vector<int32_t> seq_lens = {600, 1100, 3};
@@ -48,8 +49,8 @@ struct Step {
         slot_mapping.push_back(slot(s, seq_lens[s] - count + i));
       }
     }
-    const auto bytes = static_cast<size_t>(num_blocks * kBlockSize * rows) *
-                       (dtype == PINFER_FLOAT32 ? 4 : 2);
+    const auto bytes =
+        static_cast<size_t>(num_blocks * kBlockSize * rows) * (dtype == PINFER_FLOAT32 ? 4 : 2);
     k_cache.assign(bytes, 0xff);  // NaN
     v_cache = k_cache;
     write_history();
@@ -73,22 +74,22 @@ struct Step {
     const auto tokens = static_cast<int64_t>(slots.size());
     const auto history = random_floats(tokens * kHeads * kHeadDim, 4);
     std::vector<float> out(history.size());
-    ASSERT_EQ(pinfer_paged_attention(history.data(), history.data(), history.data(), k_cache.data(),
-                                     v_cache.data(), dtype, slots.data(), block_table.data(),
-                                     lens.data(), starts.data(), 0.2, 0, 0, tokens, 3, kHeads,
-                                     kKvHeads, kHeadDim, num_blocks, kBlockSize, kMaxBlocks,
-                                     out.data()),
-              0)
+    ASSERT_EQ(
+        pinfer_paged_attention(history.data(), history.data(), history.data(), k_cache.data(),
+                               v_cache.data(), dtype, slots.data(), block_table.data(), lens.data(),
+                               starts.data(), 0.2, 0, 0, tokens, 3, kHeads, kKvHeads, kHeadDim,
+                               num_blocks, kBlockSize, kMaxBlocks, out.data()),
+        0)
         << pinfer_ops_last_error();
   }
 
   int32_t run(std::vector<float>* out, int32_t window = 0, double scale = 0.2) {
     out->assign(q.size(), NAN);
-    return pinfer_paged_attention(
-        q.data(), k.data(), v.data(), k_cache.data(), v_cache.data(), dtype, slot_mapping.data(),
-        block_table.data(), seq_lens.data(), query_start_loc.data(), scale, window, 0, num_tokens,
-        static_cast<int64_t>(seq_lens.size()), kHeads, kKvHeads, kHeadDim, num_blocks, kBlockSize,
-        kMaxBlocks, out->data());
+    return pinfer_paged_attention(q.data(), k.data(), v.data(), k_cache.data(), v_cache.data(),
+                                  dtype, slot_mapping.data(), block_table.data(), seq_lens.data(),
+                                  query_start_loc.data(), scale, window, 0, num_tokens,
+                                  static_cast<int64_t>(seq_lens.size()), kHeads, kKvHeads, kHeadDim,
+                                  num_blocks, kBlockSize, kMaxBlocks, out->data());
   }
 };
 
@@ -178,10 +179,10 @@ TEST(OpsTest, SlotMinusOneIsNotWritten) {
 
 TEST(OpsTest, EmptyStep) {
   const int32_t start = 0;
-  EXPECT_EQ(pinfer_paged_attention(nullptr, nullptr, nullptr, nullptr, nullptr, PINFER_FLOAT32,
-                                   nullptr, nullptr, nullptr, &start, 1, 0, 0, 0, 0, 1, 1, 8, 0, 16,
-                                   0, nullptr),
-            0);
+  EXPECT_EQ(
+      pinfer_paged_attention(nullptr, nullptr, nullptr, nullptr, nullptr, PINFER_FLOAT32, nullptr,
+                             nullptr, nullptr, &start, 1, 0, 0, 0, 0, 1, 1, 8, 0, 16, 0, nullptr),
+      0);
   EXPECT_EQ(pinfer_linear(nullptr, 0, 8, nullptr, PINFER_FLOAT32, 8, nullptr), 0);
 }
 
@@ -220,7 +221,8 @@ TEST(OpsTest, AttentionChecks) {
       {[](Step* s) { s->block_table[3] = static_cast<int32_t>(s->num_blocks); },
        "block_table[0, 3] must be in [0, 211), got 211"},
       {[](Step* s) { s->seq_lens[1] = 70 * 16 + 1; }, "needs 71 blocks, block_table has 70"},
-      {[](Step* s) { s->seq_lens[0] = 589; }, "seq_lens[0] must be at least the request's 590 rows"},
+      {[](Step* s) { s->seq_lens[0] = 589; },
+       "seq_lens[0] must be at least the request's 590 rows"},
       {[](Step* s) { s->query_start_loc[0] = 1; }, "query_start_loc must go from 0"},
       {[](Step* s) { s->query_start_loc[3] = 593; }, "query_start_loc must go from 0"},
       {[](Step* s) { s->query_start_loc[1] = 592; }, "query_start_loc must not decrease"},

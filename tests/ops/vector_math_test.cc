@@ -22,10 +22,10 @@ struct Reference {
 };
 
 const Reference kReferences[] = {
-    {"exp", std::exp, 1.0},     {"exp2", std::exp2, 0.6},   {"expm1", std::expm1, 0.6},
-    {"log", std::log, 0.6},     {"log2", std::log2, 0.6},   {"log10", std::log10, 0.6},
-    {"log1p", std::log1p, 0.6}, {"tanh", std::tanh, 0.6},   {"erf", std::erf, 0.6},
-    {"sin", std::sin, 0.6},     {"cos", std::cos, 0.6},     {"tan", std::tan, 0.6},
+    {"exp", std::exp, 1.0},     {"exp2", std::exp2, 0.6}, {"expm1", std::expm1, 0.6},
+    {"log", std::log, 0.6},     {"log2", std::log2, 0.6}, {"log10", std::log10, 0.6},
+    {"log1p", std::log1p, 0.6}, {"tanh", std::tanh, 0.6}, {"erf", std::erf, 0.6},
+    {"sin", std::sin, 0.6},     {"cos", std::cos, 0.6},   {"tan", std::tan, 0.6},
 };
 
 const Reference* find_reference(const std::string& name) {
@@ -98,10 +98,10 @@ TEST_P(VectorMathTest, SpecialValues) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr float kDenormal = std::numeric_limits<float>::denorm_min();
   const VectorFunctionTable& table = *GetParam().table;
-  const std::vector<float> in = {0.0f,    -0.0f,      kInf,       -kInf,   NAN,      kDenormal,
-                                 -kDenormal, 3.4e38f, -3.4e38f,   88.7f,   88.8f,    -103.9f,
-                                 -104.1f, -87.4f,     1e10f,      -1e10f,  1e38f,    1.0f,
-                                 -1.0f,   0.5f,       1.17549e-38f, -2.0f, 16777216.0f, 1073741824.0f};
+  const std::vector<float> in = {
+      0.0f,     -0.0f, kInf,  -kInf,   NAN,          kDenormal, -kDenormal,  3.4e38f,
+      -3.4e38f, 88.7f, 88.8f, -103.9f, -104.1f,      -87.4f,    1e10f,       -1e10f,
+      1e38f,    1.0f,  -1.0f, 0.5f,    1.17549e-38f, -2.0f,     16777216.0f, 1073741824.0f};
   for (int i = 0; i < table.num_functions; ++i) {
     const VectorFunction& function = table.functions[i];
     const Reference* reference = find_reference(function.name);
@@ -132,8 +132,8 @@ std::string set_name(const testing::TestParamInfo<VectorFunctionSet>& info) {
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(VectorMathTest);
-INSTANTIATE_TEST_SUITE_P(Sets, VectorMathTest,
-                         testing::ValuesIn(available_vector_function_sets()), set_name);
+INSTANTIATE_TEST_SUITE_P(Sets, VectorMathTest, testing::ValuesIn(available_vector_function_sets()),
+                         set_name);
 
 #if defined(__x86_64__)
 TEST(VectorMathLookupTest, KnowsWhatArtifactsAskFor) {

@@ -1,8 +1,8 @@
 """Follows a scheduler's decisions as the executor would, with a cache whose slots remember which
 token prefix was written to them, and checks what must hold for any scheduler:
 
-- every slot that a scheduled request reads holds that request's own prefix (nothing unwritten, of
-  another prompt, of another salt, or of a request that failed);
+- every slot that a scheduled request reads (within the sliding window, if there is one) holds that
+  request's own prefix: nothing unwritten, of another prompt, another salt, or a failed request;
 - no slot is written twice in a step, and no block changes while another request's table holds it;
 - free blocks and blocks in live tables together are the whole pool: no leak, no block owned twice;
 - the token budget, max_num_seqs and max_model_len hold; positions follow each other.
@@ -35,6 +35,7 @@ class CacheSimulation:
     def __init__(self, trace: Json) -> None:
         self._config = trace["config"]
         self._block_size = self._config.get("block_size", 16)
+        self._window = self._config.get("sliding_window", 0)
         self._json = {request["request_id"]: request for request in trace["requests"]}
         self._prefix_ids: dict[tuple[Any, int], int] = {}  # (parent id or salt, token) -> id
         self._slots: dict[tuple[int, int], int] = {}  # (block, offset) -> prefix id
@@ -60,7 +61,7 @@ class CacheSimulation:
             yield from self._enter(entry)
         yield from self._write(step)
         for entry in step["scheduled"]:
-            yield from self._read(entry["request_id"])
+            yield from self._read(entry)
         self._advance(step, finished)
         yield from self._check_blocks(step)
 
@@ -82,12 +83,14 @@ class CacheSimulation:
         if entry["kind"] == "running":
             if entry["num_computed_tokens"] != live.num_computed:
                 yield f"{request_id} goes on at {entry['num_computed_tokens']}"
+            for j in range(self._num_skipped_blocks(live.num_computed)):
+                live.table[j] = 0  # freed: it has left the window
             live.table += entry["new_block_ids"]
         else:
             live.table = list(entry["new_block_ids"])
             live.num_computed = entry["num_computed_tokens"]
-        if 0 in live.table:
-            yield f"{request_id} holds the null block"
+        if 0 in live.table[self._num_skipped_blocks(live.num_computed) :]:
+            yield f"{request_id} needs what the null block stands for"
         end = live.num_computed + entry["num_scheduled_tokens"]
         if end > len(live.tokens) or end > self._config["max_model_len"]:
             yield f"{request_id} computes {end} tokens"
@@ -107,9 +110,12 @@ class CacheSimulation:
                 self._slots[slot] = live.prefixes[live.num_computed]
                 live.num_computed += 1
 
-    def _read(self, request_id: str) -> Iterator[str]:
+    def _read(self, entry: Json) -> Iterator[str]:
+        request_id = entry["request_id"]
         live = self._live[request_id]
-        for position in range(live.num_computed):
+        first_query = live.num_computed - entry["num_scheduled_tokens"]
+        start = max(0, first_query - self._window + 1) if self._window else 0
+        for position in range(start, live.num_computed):
             if self._slots.get(self._slot(live, position)) != live.prefixes[position]:
                 yield f"{request_id} reads position {position} that does not hold its prefix"
                 return
@@ -134,10 +140,14 @@ class CacheSimulation:
                 self._slots.pop((block_id, offset), None)
 
     def _check_blocks(self, step: Json) -> Iterator[str]:
-        held = {block_id for live in self._live.values() for block_id in live.table}
+        held = {block_id for live in self._live.values() for block_id in live.table} - {0}
         num_usable = self._config["num_blocks"] - 1
         if step["num_free_blocks"] + len(held) != num_usable:
             yield f"{step['num_free_blocks']} blocks free, {len(held)} held, of {num_usable}"
+
+    def _num_skipped_blocks(self, num_computed: int) -> int:
+        """Leading blocks that no token from position num_computed on reads."""
+        return max(0, num_computed - self._window + 1) // self._block_size if self._window else 0
 
     def _slot(self, live: _Live, position: int) -> tuple[int, int]:
         return live.table[position // self._block_size], position % self._block_size

@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 import pytest
+
 from pinfer.runtime.core import engine_config
 from pinfer.runtime.core.engine_config import EngineConfig
 from pinfer.runtime.core.sampling_params import SamplingParams

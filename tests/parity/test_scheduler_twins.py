@@ -30,6 +30,7 @@ def configs(draw):
         "long_prefill_token_threshold": draw(one_of(0, 0, 1, 3, block_size, 2 * block_size + 1)),
         "watermark": draw(one_of(0.0, 0.0, 0.1, 0.4)),
         "scheduler_reserve_full_isl": draw(st.booleans()),
+        "sliding_window": draw(one_of(0, 0, 0, 1, 2, block_size, block_size + 1, 3 * block_size)),
     }
 
 

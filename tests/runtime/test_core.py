@@ -3,6 +3,7 @@
 import math
 
 import pytest
+
 from pinfer.runtime.core.engine_config import EngineConfig
 from pinfer.runtime.core.request import (
     Request,

@@ -2,6 +2,7 @@
 tests/engine_cpp/kv_cache."""
 
 import pytest
+
 from pinfer.runtime.core.request import Request, RequestOptions
 from pinfer.runtime.core.sampling_params import SamplingParams
 from pinfer.runtime.kv_cache.block_hash import extend_block_hashes, root_block_hash

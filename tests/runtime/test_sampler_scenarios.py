@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from pinfer.runtime.core.request import Request, RequestOptions
 from pinfer.runtime.core.sampling_params import SamplingParams
 from pinfer.runtime.sampler.sampler import Sampler

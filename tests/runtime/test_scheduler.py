@@ -4,6 +4,7 @@ twin is in tests/engine_cpp/scheduler."""
 import math
 
 import pytest
+
 from pinfer.runtime.core.engine_config import EngineConfig
 from pinfer.runtime.core.model_runner_output import ModelRunnerOutput, SampledToken
 from pinfer.runtime.core.request import Request, RequestOptions, RequestStatus

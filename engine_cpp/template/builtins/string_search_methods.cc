@@ -236,8 +236,9 @@ Value expandtabs_method(RenderContext& context, const Value& receiver, Arguments
   const std::string& text = receiver.text();
   size_t tabs = static_cast<size_t>(std::count(text.begin(), text.end(), '\t'));
   size_t most = 0;
-  if (size > 0 && __builtin_mul_overflow(tabs, static_cast<size_t>(size), &most))
-    most = SIZE_MAX / 2;
+  bool too_large = size > 0 && (__builtin_mul_overflow(tabs, static_cast<size_t>(size), &most) ||
+                                most > SIZE_MAX / 2);
+  if (too_large) most = SIZE_MAX / 2;
   context.heap.check_text_size(most + text.size());
   context.heap.spend_bytes(most + text.size());
   return text_like(context.heap, receiver, expand_tabs(text, size));

@@ -19,10 +19,10 @@ void Heap::fail_text(size_t bytes) const {
                     " bytes, more than " + std::to_string(limits_.max_output_bytes));
 }
 
-void Heap::check_num_items(size_t count) const {
-  if (count > limits_.max_memory_bytes / 32) {
-    throw RenderError("the chat template makes a list of " + std::to_string(count) + " elements");
-  }
+void Heap::fail_items(size_t count) const {
+  throw RenderError("the chat template makes a list of " + std::to_string(count) +
+                    " elements, and needs more than " + std::to_string(limits_.max_memory_bytes) +
+                    " bytes of memory");
 }
 
 void DepthGuard::fail(int limit) {

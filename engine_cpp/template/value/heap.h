@@ -65,12 +65,17 @@ class Heap {
     if (bytes > limits_.max_output_bytes) fail_text(bytes);
   }
   // Before a list of that many elements is made.
-  void check_num_items(size_t count) const;
+  void check_num_items(size_t count) const {
+    if (count > (limits_.max_memory_bytes - memory_bytes_) / kItemBytes) fail_items(count);
+  }
 
  private:
   [[noreturn]] void fail_steps() const;
   [[noreturn]] void fail_memory(size_t bytes);
   [[noreturn]] void fail_text(size_t bytes) const;
+  [[noreturn]] void fail_items(size_t count) const;
+
+  static constexpr size_t kItemBytes = 32;  // of one element of a list
 
   RenderLimits limits_;
   int64_t steps_ = 0;

@@ -1,0 +1,55 @@
+"""Steps of a bundle's model through logits_tool, for exact comparisons."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+BLOCK = 16
+
+
+class LogitsTool:
+    """One process; its cache starts full of NaN. Blocks are handed out by the caller."""
+
+    def __init__(self, build_dir: Path, bundle: Path, threads: int, num_blocks: int = 64):
+        tool = build_dir / "tests" / "engine_cpp" / "executor" / "logits_tool"
+        assert tool.is_file(), f"{tool} is missing: run `make build-tests`"
+        self._process = subprocess.Popen(
+            [tool, bundle, str(threads), str(num_blocks)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.stdin.close()
+        assert self._process.wait(timeout=60) == 0
+
+    def step(self, scheduled, preempted=(), finished=()):
+        """float32 [rows, vocab] of one step."""
+        line = {"scheduled": scheduled, "preempted": list(preempted), "finished": list(finished)}
+        self._process.stdin.write(json.dumps(line) + "\n")
+        self._process.stdin.flush()
+        rows = int(self._process.stdout.readline())
+        values = [bytes.fromhex(self._process.stdout.readline().strip()) for _ in range(rows)]
+        return np.array([np.frombuffer(v, dtype=">f4").astype(np.float32) for v in values])
+
+
+def chunk(request_id, tokens, start, stop, blocks, kind=None):
+    """The entry of a step that computes tokens[start:stop]; `blocks` is the request's whole table."""
+    if kind is None:
+        kind = "new" if start == 0 else "running"
+    held = -(-start // BLOCK)
+    needed = -(-stop // BLOCK)
+    return {
+        "id": request_id,
+        "kind": kind,
+        "num_computed_tokens": start,
+        "token_ids": tokens[start:stop],
+        "new_block_ids": blocks[:needed] if kind != "running" else blocks[held:needed],
+        "samples": True,
+    }

@@ -1,0 +1,204 @@
+"""The commands as a user meets them, over a tiny bundle."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+
+def run(pinfer, *arguments, stdin="", timeout=60):
+    return subprocess.run(
+        [pinfer, *map(str, arguments)], input=stdin, capture_output=True, text=True, timeout=timeout
+    )
+
+
+def last_line(text):
+    return text.strip().splitlines()[-1]
+
+
+def test_version_and_help(pinfer):
+    assert run(pinfer, "--version").stdout.startswith("pinfer 0.")
+    assert "batch" in run(pinfer, "--help").stdout
+    assert "--max-num-seqs" in run(pinfer, "run", "--help").stdout
+
+
+def test_usage_errors_exit_with_2(pinfer, tied_bundle):
+    for arguments in (
+        [],
+        ["frobnicate"],
+        ["run"],
+        ["run", tied_bundle, "--no-such-flag"],
+        ["run", tied_bundle, "-p", "x", "--threads", "two"],
+        ["run", tied_bundle, "-p", "x", "--scheduling-policy", "lifo"],
+    ):
+        result = run(pinfer, *arguments)
+        assert result.returncode == 2, arguments
+        assert last_line(result.stderr).startswith("pinfer: error: "), result.stderr
+
+
+def test_refusals_exit_with_1(pinfer, tied_bundle, tmp_path):
+    cases = (
+        (["run", tmp_path / "nothing", "-p", "x"], "no such bundle"),
+        (["run", tied_bundle, "-p", "x", "--num-blocks", "3"], "--num-blocks 3"),
+        (["run", tied_bundle, "-p", "x", "--max-model-len", "999"], "256"),
+        (["run", tied_bundle, "-p", "x" * 300], "context_length_exceeded"),
+        (["run", tied_bundle, "-p", "x", "--temperature", "-1"], "temperature"),
+        (["run", tied_bundle, "-p", "x", "--chat"], "no chat template"),
+        (["run", tied_bundle, "-p", ""], "no tokens"),
+        (["run", tied_bundle, "-f", tmp_path / "none"], "cannot read"),
+    )
+    for arguments, part in cases:
+        result = run(pinfer, *arguments)
+        assert result.returncode == 1, (arguments, result.stderr)
+        line = last_line(result.stderr)
+        assert line.startswith("pinfer: error: ") and part in line, line
+
+
+def test_run_streams_ids_and_stats(pinfer, tied_bundle):
+    arguments = [tied_bundle, "-n", "12", "--temperature", "0", "--ignore-eos"]
+    result = run(pinfer, "run", *arguments, "-p", "hello", "--ids", "--stats")
+    assert result.returncode == 0, result.stderr
+    ids = [int(word) for word in result.stdout.split()]
+    assert len(ids) == 12
+    stats = json.loads(last_line(result.stderr))
+    assert list(stats) == [
+        "load_ms", "prompt_tokens", "prefill_ms", "first_token_ms", "output_tokens",
+        "decode_tokens_per_s", "peak_rss_mb", "threads", "provider",
+    ]  # fmt: skip
+    assert stats["prompt_tokens"] == 5 and stats["output_tokens"] == 12
+    assert stats["provider"] == "native" and stats["threads"] >= 1
+    # The prompt may come from stdin too, and the batch gives the same ids.
+    assert run(pinfer, "run", *arguments, "--ids", stdin="hello").stdout == result.stdout
+    line = {"prompt": "hello", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+    batch = run(pinfer, "batch", tied_bundle, stdin=json.dumps(line))
+    assert json.loads(batch.stdout)["ids"] == ids
+
+
+def test_seed_repeats_and_differs(pinfer, tied_bundle):
+    lines = [
+        {"prompt": "abc", "max_tokens": 16, "temperature": 1, "seed": seed, "ignore_eos": True}
+        for seed in (7, 7, 8)
+    ]
+    result = run(pinfer, "batch", tied_bundle, stdin="\n".join(map(json.dumps, lines)))
+    first, again, other = (json.loads(line)["ids"] for line in result.stdout.splitlines())
+    assert first == again != other
+    alone = run(pinfer, "batch", tied_bundle, stdin=json.dumps(lines[0]))
+    assert json.loads(alone.stdout)["ids"] == first
+
+
+def test_batch_answers_every_line_in_order(pinfer, tied_bundle):
+    lines = [
+        json.dumps({"prompt": "a", "max_tokens": 3, "ignore_eos": True}),
+        "not json",
+        json.dumps({"prompt": "a", "max_tokens": 2, "frobnicate": 1}),
+        json.dumps({"prompt": "a", "prompt_ids": [3]}),
+        json.dumps({"prompt_ids": [3, 999]}),
+        json.dumps({"prompt": "a", "max_tokens": "ten"}),
+        json.dumps({"prompt": "a", "top_p": 1.5}),
+        json.dumps({"messages": [{"role": "user", "content": "x"}]}),
+        json.dumps({"prompt_ids": [], "max_tokens": 1}),
+        json.dumps({"prompt_ids": [5] * 256}),
+        "[" * 300,
+        json.dumps({"prompt": "b", "max_tokens": 4, "ignore_eos": True}),
+    ]
+    parts = [
+        None, "not valid JSON", "frobnicate", "one of", "999", "max_tokens", "top_p",
+        "no chat template", "no tokens", "context_length_exceeded", "", None,
+    ]  # fmt: skip
+    result = run(pinfer, "batch", tied_bundle, stdin="\n".join(lines) + "\n")
+    assert result.returncode == 0, result.stderr
+    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(answers) == len(lines)
+    for answer, part in zip(answers, parts, strict=True):
+        if part is None:
+            assert set(answer) == {"text", "ids", "finish_reason", "num_prompt_tokens"}
+        else:
+            assert part in answer["error"]
+    assert len(answers[0]["ids"]) == 3 and len(answers[-1]["ids"]) == 4
+
+
+def test_batch_answers_before_the_next_line(pinfer, tied_bundle):
+    """A program that waits for each answer before it asks again is served."""
+    process = subprocess.Popen(
+        [pinfer, "batch", tied_bundle], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    for _ in range(3):
+        process.stdin.write(json.dumps({"prompt": "a", "max_tokens": 2}) + "\n")
+        process.stdin.flush()
+        assert "ids" in json.loads(process.stdout.readline())
+    process.stdin.close()
+    assert process.wait(timeout=10) == 0
+
+
+def test_more_requests_than_blocks_all_finish(pinfer, tied_bundle):
+    """Preemption under a small cache changes no id."""
+    lines = [
+        json.dumps({
+            "prompt": "x" * (5 * i + 1), "max_tokens": 40, "temperature": 0, "ignore_eos": True,
+        })
+        for i in range(20)
+    ]  # fmt: skip
+    roomy = run(pinfer, "batch", tied_bundle, stdin="\n".join(lines))
+    small = run(
+        pinfer, "batch", tied_bundle, "--num-blocks", "17", "--max-num-seqs", "8",
+        "--max-num-batched-tokens", "48", stdin="\n".join(lines),
+    )  # fmt: skip
+    assert roomy.returncode == small.returncode == 0, small.stderr
+    assert [json.loads(x)["ids"] for x in small.stdout.splitlines()] == [
+        json.loads(x)["ids"] for x in roomy.stdout.splitlines()
+    ]
+
+
+def test_text_commands(pinfer, tied_bundle):
+    result = run(pinfer, "tokenize", tied_bundle, stdin='"hi"\n{"text": "é</s>"}\n7\n')
+    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.returncode == 0 and len(answers) == 3
+    assert len(answers[0]["ids"]) == 2 and answers[1]["ids"][-1] == 2 and "error" in answers[2]
+    lines = [
+        json.dumps({"ids": answers[1]["ids"]}),
+        json.dumps({"ids": answers[1]["ids"], "skip_special_tokens": False}),
+        json.dumps({"ids": [12345]}),
+    ]
+    result = run(pinfer, "detokenize", tied_bundle, stdin="\n".join(lines))
+    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    assert answers[0] == {"text": "é"} and answers[1] == {"text": "é</s>"}
+    assert "12345" in answers[2]["error"]
+
+
+def test_inspect_and_verify(pinfer, tied_bundle):
+    assert "LlamaForCausalLM" in run(pinfer, "inspect", tied_bundle).stdout
+    manifest = json.loads(run(pinfer, "inspect", tied_bundle, "--json").stdout)
+    assert manifest["format_version"] == 1
+    assert run(pinfer, "verify", tied_bundle).returncode == 0
+    assert "EngineConfig" in json.loads(run(pinfer, "describe").stdout)
+
+
+def test_interrupt_keeps_what_was_said(pinfer, tied_bundle):
+    process = subprocess.Popen(
+        [pinfer, "run", tied_bundle, "-p", "hello", "--ids", "--ignore-eos", "--threads", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(0.02)
+    os.kill(process.pid, signal.SIGINT)
+    out, error = process.communicate(timeout=20)
+    # Before the handler stands the default action ends the process; afterwards it ends cleanly.
+    assert process.returncode in (0, -signal.SIGINT), error
+    if process.returncode == 0:
+        assert out.split()
+
+
+def test_environment_and_flags(pinfer, tied_bundle):
+    command = [pinfer, "run", tied_bundle, "-p", "hello", "-n", "2", "--stats"]
+    environment = {**os.environ, "PINFER_THREADS": "1"}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert json.loads(last_line(result.stderr))["threads"] == 1
+    result = subprocess.run(
+        [*command, "--threads", "2"], capture_output=True, text=True, env=environment
+    )
+    assert json.loads(last_line(result.stderr))["threads"] == 2
+    environment = {**os.environ, "OMP_NUM_THREADS": "3"}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert json.loads(last_line(result.stderr))["threads"] == 3

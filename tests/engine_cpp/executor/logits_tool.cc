@@ -1,0 +1,90 @@
+// logits_tool BUNDLE THREADS NUM_BLOCKS: one step a line on stdin, its logits on stdout.
+//
+// in:  {"scheduled": [{"id", "kind": "new"|"resumed"|"running", "num_computed_tokens", "token_ids",
+//       "new_block_ids", "samples"}], "preempted": [...], "finished": [...]}
+// out: the number of rows, a line break, then each row's float32 values as hex digits on a line.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "executor/model_runner.h"
+
+namespace {
+
+using pinfer::Result;
+using pinfer::Status;
+
+pinfer::SchedulerOutput read_step(const nlohmann::json& line) {
+  pinfer::SchedulerOutput step;
+  for (const auto& item : line["scheduled"]) {
+    pinfer::ScheduledRequest& request = step.scheduled_requests.emplace_back();
+    request.request_id = item["id"];
+    request.kind = item["kind"] == "new"       ? pinfer::ScheduledKind::NEW
+                   : item["kind"] == "resumed" ? pinfer::ScheduledKind::RESUMED
+                                               : pinfer::ScheduledKind::RUNNING;
+    request.num_computed_tokens = item["num_computed_tokens"];
+    request.token_ids = item["token_ids"].get<std::vector<int32_t>>();
+    request.new_block_ids = item["new_block_ids"].get<std::vector<int32_t>>();
+    request.samples = item["samples"];
+  }
+  step.preempted_request_ids = line.value("preempted", std::vector<std::string>());
+  step.finished_request_ids = line.value("finished", std::vector<std::string>());
+  return step;
+}
+
+void print_logits(const pinfer::Logits& logits) {
+  std::printf("%d\n", logits.num_rows);
+  for (int32_t row = 0; row < logits.num_rows; ++row) {
+    for (const float value : logits.row(row)) {
+      uint32_t bits = 0;
+      std::memcpy(&bits, &value, sizeof(bits));
+      std::printf("%08x", bits);
+    }
+    std::printf("\n");
+  }
+  std::fflush(stdout);
+}
+
+Status run(const std::string& path, int threads, int64_t num_blocks) {
+  PINFER_ASSIGN_OR_RETURN(std::shared_ptr<const pinfer::Bundle> bundle,
+                          pinfer::Bundle::open(path, pinfer::VerifyLevel::SIZES_AND_CODE));
+  const pinfer::Manifest& manifest = bundle->manifest();
+  PINFER_ASSIGN_OR_RETURN(std::unique_ptr<pinfer::Model> model,
+                          pinfer::Model::load(bundle, pinfer::native_provider()));
+  PINFER_ASSIGN_OR_RETURN(
+      std::unique_ptr<pinfer::KVCacheMemory> memory,
+      pinfer::KVCacheMemory::create({manifest.num_layers, num_blocks, manifest.num_kv_heads,
+                                     manifest.head_dim, manifest.block_size,
+                                     manifest.kv_cache_dtype}));
+  // What a recycled block may hold must never matter.
+  const size_t bytes = static_cast<size_t>(memory->shape().bytes_per_block() * num_blocks) /
+                       static_cast<size_t>(2 * manifest.num_layers);
+  for (int32_t layer = 0; layer < manifest.num_layers; ++layer) {
+    std::memset(memory->k(layer), 0xff, bytes);
+    std::memset(memory->v(layer), 0xff, bytes);
+  }
+  pinfer::ThreadPool pool(threads);
+  pinfer::ModelRunner runner(std::move(model), std::move(memory), &pool);
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    PINFER_ASSIGN_OR_RETURN(const pinfer::Logits logits,
+                            runner.execute_model(read_step(nlohmann::json::parse(line))));
+    print_logits(logits);
+  }
+  return Status();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::fprintf(stderr, "usage: logits_tool BUNDLE THREADS NUM_BLOCKS\n");
+    return 2;
+  }
+  const Status status = run(argv[1], std::atoi(argv[2]), std::atoll(argv[3]));
+  if (!status.ok()) std::fprintf(stderr, "logits_tool: error: %s\n", status.message().c_str());
+  return status.ok() ? 0 : 1;
+}
