@@ -21,13 +21,28 @@ constexpr int64_t kRowMultiple = 12;  // of every path's tile rows
 // Numbers below which preparing rows is not worth a fork-join.
 constexpr int64_t kSerialPrepare = 16 * 1024;
 
-// Panels of a piece of work: several pieces per thread, so that a late thread costs little; groups
-// of 8 suit every tile and read long streams of weights.
-int64_t panels_per_chunk(int64_t num_panels, int64_t num_threads) {
-  const int64_t wanted = num_panels / (num_threads * 4);
-  if (wanted >= 16) return 16;
-  if (wanted >= 8) return 8;
-  return std::max<int64_t>(1, std::min<int64_t>(4, num_panels / num_threads));
+// Rows that are prepared at a time: bounds the scratch memory of long prompts.
+constexpr int64_t kMaxPreparedRows = 5 * kRowsPerPass;
+
+// Panels of a piece of work, so that all threads end at about the same time. Few panels at a time
+// read fewer streams of weights at once, which is slower (by about this factor, measured).
+int64_t panels_per_chunk(int64_t num_panels, int64_t num_passes, int64_t num_threads) {
+  constexpr struct {
+    int64_t panels;
+    double slowness;
+  } kChoices[] = {{16, 1.0}, {8, 1.0}, {4, 1.0}, {2, 1.1}, {1, 1.25}};
+  int64_t best = 1;
+  double best_time = 1e300;
+  for (const auto& choice : kChoices) {
+    const int64_t pieces = (num_panels + choice.panels - 1) / choice.panels * num_passes;
+    const int64_t rounds = (pieces + num_threads - 1) / num_threads;
+    const double time = static_cast<double>(rounds * choice.panels) * choice.slowness;
+    if (time < best_time) {
+      best = choice.panels;
+      best_time = time;
+    }
+  }
+  return best;
 }
 
 int64_t rows_per_pass(int64_t row_size) {
@@ -47,10 +62,10 @@ void prepare_rows(const LinearKernel& kernel, const float* x, int64_t rows, int6
 
 void multiply(const LinearKernel& kernel, const LinearTask& task, int64_t rows) {
   const int64_t num_panels = (task.n + kPanelWidth - 1) / kPanelWidth;
-  const int64_t chunk = panels_per_chunk(num_panels, current_num_threads());
-  const int64_t num_chunks = (num_panels + chunk - 1) / chunk;
   const int64_t pass = rows_per_pass(task.x_stride);
   const int64_t num_passes = (rows + pass - 1) / pass;
+  const int64_t chunk = panels_per_chunk(num_panels, num_passes, current_num_threads());
+  const int64_t num_chunks = (num_panels + chunk - 1) / chunk;
   parallel_for(num_chunks * num_passes, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = i / num_chunks * pass, panel = i % num_chunks * chunk;
@@ -79,14 +94,23 @@ int32_t linear(const float* x, int64_t rows, int64_t k, const void* weight, int3
   const LinearKernel& kernel =
       weight_dtype == PINFER_FLOAT32 ? *table.linear_float32 : *table.linear_bfloat16;
   LinearTask task{x, k * static_cast<int64_t>(sizeof(float)), k, weight, n, out, n};
-  if (kernel.prepare != nullptr) {
-    static thread_local Scratch scratch;
-    task.x_stride = kernel.prepared_row_size(k);
-    char* prepared = static_cast<char*>(scratch.reserve(static_cast<size_t>(rows * task.x_stride)));
-    prepare_rows(kernel, x, rows, k, task.x_stride, prepared);
-    task.x = prepared;
+  if (kernel.prepare == nullptr) {
+    multiply(kernel, task, rows);
+    return PINFER_OPS_OK;
   }
-  multiply(kernel, task, rows);
+  static thread_local Scratch scratch;
+  task.x_stride = kernel.prepared_row_size(k);
+  const int64_t num_blocks = (rows + kMaxPreparedRows - 1) / kMaxPreparedRows;
+  const int64_t max_rows = (rows + num_blocks - 1) / num_blocks;
+  char* prepared =
+      static_cast<char*>(scratch.reserve(static_cast<size_t>(max_rows * task.x_stride)));
+  task.x = prepared;
+  for (int64_t row = 0; row < rows; row += max_rows) {
+    const int64_t count = std::min(max_rows, rows - row);
+    prepare_rows(kernel, x + row * k, count, k, task.x_stride, prepared);
+    task.out = out + row * n;
+    multiply(kernel, task, count);
+  }
   return PINFER_OPS_OK;
 }
 

@@ -13,7 +13,6 @@ namespace pinfer {
 
 namespace {
 
-constexpr int64_t kMaxHeadDim = 256;
 constexpr int64_t kMaxBlockSize = 256;
 
 // Numbers written below which a fork-join does not pay.
@@ -154,8 +153,8 @@ void write_cache(const Arguments& a, const AttentionKernel& kernel) {
       for (int64_t h = 0; h < a.num_kv_heads; ++h) {
         const int64_t tile = (slot / a.block_size * a.num_kv_heads + h) * tile_bytes;
         kernel.write(a.k + t * row_size + h * a.head_dim, a.v + t * row_size + h * a.head_dim,
-                     a.head_dim, a.block_size, slot % a.block_size,
-                     static_cast<char*>(a.k_cache) + tile, static_cast<char*>(a.v_cache) + tile);
+                     a.head_dim, slot % a.block_size, static_cast<char*>(a.k_cache) + tile,
+                     static_cast<char*>(a.v_cache) + tile);
       }
     }
   });

@@ -44,7 +44,7 @@ class StageReport:
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path),
               help="The bundle directory to write.")  # fmt: skip
 @click.option("--dtype", type=click.Choice(DTYPES),
-              help="Of weights and KV cache; default: the checkpoint's (float16: bfloat16).")  # fmt: skip
+              help="Of weights and cache; default: the checkpoint's (float16: bfloat16).")  # fmt: skip
 @click.option("--cpu-isa", type=click.Choice(CPU_ISAS), default="x86-64-v3", show_default=True,
               help="Instruction set that the bundle is compiled for.")  # fmt: skip
 @click.option("--max-model-len", type=click.IntRange(min=2),

@@ -102,9 +102,7 @@ def build(name: str, sources: Sources, cpu_isa: str, folder: Path) -> BuiltArtif
     )
     # Only these names leave the artifact; templates of the C++ library would otherwise meet those
     # of other libraries in the process.
-    (folder / "exports.map").write_text(
-        "{ global: AOTInductor*; pinfer_artifact_*; local: *; };\n"
-    )
+    (folder / "exports.map").write_text("{ global: AOTInductor*; pinfer_artifact_*; local: *; };\n")
     flags = [f"-march={cpu_isa}", "-fPIC", "-fvisibility=hidden", f"-ffile-prefix-map={folder}=.",
              "-ffunction-sections", "-fdata-sections"]  # fmt: skip
     cxx = compiler()

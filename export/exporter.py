@@ -173,7 +173,8 @@ def _dtype_name(config: ExportConfig, checkpoint: Checkpoint) -> str:
         return config.dtype
     if checkpoint.dtype not in DEFAULT_DTYPES:
         raise ExportError(
-            f"{checkpoint.source}: weights are {checkpoint.dtype}; choose --dtype float32 or bfloat16"
+            f"{checkpoint.source}: weights are {checkpoint.dtype};"
+            " choose --dtype float32 or bfloat16"
         )
     return DEFAULT_DTYPES[checkpoint.dtype]
 

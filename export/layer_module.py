@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from pinfer.export.models.spec import LayerSpec
-from pinfer.runtime import ops  # noqa: F401  (registers torch.ops.pinfer)
+from pinfer.runtime import ops
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

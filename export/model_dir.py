@@ -14,7 +14,7 @@ LICENCE_PATTERNS = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*")
 
 
 def read_model_dir(directory: Path) -> Checkpoint:
-    """The checkpoint in `directory`. ExportError naming the file for anything missing or damaged."""
+    """The checkpoint in `directory`. ExportError names the file that is missing or damaged."""
     config = read_json_object(directory / "config.json")
     tensors = open_directory(directory)
     tokenizer_path = directory / "tokenizer.json"

@@ -72,9 +72,7 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
         end = stop
     expected = 8 + header_bytes + end
     if size != expected:
-        raise ExportError(
-            f"{path}: expected {expected} bytes, found {size} (incomplete download?)"
-        )
+        raise ExportError(f"{path}: expected {expected} bytes, found {size} (incomplete download?)")
     return entries
 
 

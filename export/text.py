@@ -1,4 +1,4 @@
-"""The text part of a bundle: tokenizer tables, chat template, end-of-text ids, sampling defaults."""
+"""The text part of a bundle: tokenizer tables, chat template, end ids, sampling defaults."""
 
 from __future__ import annotations
 

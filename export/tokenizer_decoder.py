@@ -46,7 +46,7 @@ def bytes_of_token(token: str) -> bytes | None:
 def byte_level_surfaces(tokens: list[str | None], reference: Tokenizer) -> list[bytes]:
     """What each token adds to text under the ByteLevel decoder."""
     surfaces: list[bytes] = []
-    for token_id, token in enumerate(tokens):
+    for token in tokens:
         if token is None:
             surfaces.append(b"")
             continue

@@ -190,7 +190,8 @@ def _vocabulary(tokens: list[str]) -> dict[str, int]:
     for token_id, token in enumerate(tokens):
         if token in vocabulary:
             raise ExportError(
-                f"GGUF: tokenizer.ggml.tokens: {token!r} stands at {vocabulary[token]} and {token_id}"
+                f"GGUF: tokenizer.ggml.tokens: {token!r} stands at {vocabulary[token]} "
+                f"and {token_id}"
             )
         vocabulary[token] = token_id
     return vocabulary

@@ -159,7 +159,8 @@ def compile_tokenizer(tokenizer_json: Mapping[str, Any] | str) -> bytes:
     flags = _flags(source)
     model = compile_model(source, pre_tokenizer)
     if model.is_byte_level:
-        pre_tokenizer.pop()  # the model reads bytes: the step that writes them as letters falls away
+        # The model reads bytes: the step that writes them as letters falls away.
+        pre_tokenizer.pop()
     decoder, surfaces, byte_ids = compile_decoder(_component(reference.decoder), source, compiler)
     flags[list(byte_ids)] |= np.uint8(TokenFlag.BYTE)
     added = source.added.values()

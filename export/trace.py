@@ -1,4 +1,4 @@
-"""Traces one compiled part with torch.export: names of its inputs, free dimensions, example sizes."""
+"""Traces one compiled part with torch.export: its inputs, free dimensions, example sizes."""
 
 from __future__ import annotations
 

@@ -96,9 +96,7 @@ def _check_tensor_set(checkpoint: Checkpoint, plan: WeightsPlan, ignored: set[st
     if missing:
         raise ExportError(f"{checkpoint.source}: missing tensors: {_shown(missing)}")
     unexpected = sorted(
-        name
-        for name in found - set(expected) - ignored
-        if not name.endswith(IGNORED_SUFFIXES)
+        name for name in found - set(expected) - ignored if not name.endswith(IGNORED_SUFFIXES)
     )
     if unexpected:
         raise ExportError(f"{checkpoint.source}: tensors not supported: {_shown(unexpected)}")
@@ -141,7 +139,7 @@ def write_weights(
     extra: dict[str, torch.Tensor],
     progress: Callable[[int, int], None],
 ) -> tuple[int, str]:
-    """Writes and fsyncs the file; returns its size and SHA-256. `extra` are tensors stored as is."""
+    """Writes and fsyncs the file; returns (size, SHA-256). `extra` are tensors stored as is."""
     tensors = plan.tensors()
     layout = [(entry.name, *stored_shape(entry, dtype)) for entry in tensors]
     layout += [(name, tuple(value.shape), value.dtype) for name, value in extra.items()]

@@ -86,3 +86,17 @@ def _extract(folder: Path, members: dict) -> None:
         with source, open(partial / name, "wb") as target:
             shutil.copyfileobj(source, target)
     partial.rename(folder)
+
+
+def cached_bytes(name: str, inputs: list[bytes], make) -> bytes:
+    """make()'s bytes, kept in the cache under a hash of what they are made from."""
+    digest = hashlib.sha256()
+    for data in inputs:
+        digest.update(hashlib.sha256(data).digest())
+    path = cache_dir() / "made" / f"{name}-{digest.hexdigest()[:32]}"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        partial.write_bytes(make())
+        partial.rename(path)
+    return path.read_bytes()

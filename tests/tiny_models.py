@@ -1,4 +1,4 @@
-"""Tiny random Llama checkpoints made on the fly, and bundles exported from them (kept by content)."""
+"""Tiny random Llama checkpoints made on the fly, and bundles exported from them."""
 
 import hashlib
 import json

@@ -15,7 +15,6 @@ namespace {
 
 constexpr int64_t kGroup = kPanelWidth;  // tokens of a K tile
 constexpr int64_t kGroups = kPartitionSize / kGroup;
-constexpr int64_t kMaxHeadDim = 256;
 
 struct Float32Values {
   using Element = float;
@@ -39,6 +38,16 @@ inline Simd::F tanh_from_exp(Simd::F x) {
   return Simd::sub(Simd::set1(1.0f), Simd::div(Simd::set1(2.0f), Simd::add(e, Simd::set1(1.0f))));
 }
 
+// x where position first + lane is in [begin, end), else `otherwise`.
+inline Simd::F keep_inside(Simd::F x, int64_t first, int64_t begin, int64_t end,
+                           Simd::F otherwise) {
+  if (first >= begin && first + Simd::kLanes <= end) return x;
+  const auto all = [](int64_t value) { return Simd::set1_int(static_cast<int32_t>(value)); };
+  const Simd::I position = Simd::add_int(all(first), Simd::lane_index());
+  x = Simd::select(Simd::greater_int(all(begin), position), otherwise, x);
+  return Simd::select(Simd::greater_int(position, all(end - 1)), otherwise, x);
+}
+
 // Scores of one row and partition, in place: scaled, capped, turned into exp(score - maximum).
 // Only [begin, end) counts; lanes around it are left undefined or zero.
 inline void softmax_row(const AttentionTask& task, int64_t begin, int64_t end, float* scores,
@@ -48,33 +57,23 @@ inline void softmax_row(const AttentionTask& task, int64_t begin, int64_t end, f
   const F minus_infinity = Simd::set1(-__builtin_inff());
   const F scale = Simd::set1(task.scale);
   const F cap = Simd::set1(task.logit_softcap);
-  const auto is_inside = [begin, end](int64_t j) {
-    const Simd::I position =
-        Simd::add_int(Simd::set1_int(static_cast<int32_t>(j)), Simd::lane_index());
-    const Simd::M late = Simd::greater_int(position, Simd::set1_int(static_cast<int32_t>(end - 1)));
-    const Simd::M inside_start =
-        Simd::greater_int(position, Simd::set1_int(static_cast<int32_t>(begin - 1)));
-    return Simd::select(late, Simd::zero(),
-                        Simd::select(inside_start, Simd::set1(1.0f), Simd::zero()));
-  };
   F highest = minus_infinity;
   for (int64_t j = first; j < end; j += Simd::kLanes) {
     F s = Simd::mul(Simd::load(scores + j), scale);
     if (task.logit_softcap != 0) s = Simd::mul(tanh_from_exp(Simd::div(s, cap)), cap);
     Simd::store(scores + j, s);
-    if (j < begin || j + Simd::kLanes > end) {
-      s = Simd::select(Simd::less(Simd::zero(), is_inside(j)), s, minus_infinity);
-    }
-    highest = Simd::max(s, highest);  // a NaN is passed over here and comes back with exp
+    // A NaN is passed over here and comes back with exp.
+    highest = Simd::max(keep_inside(s, j, begin, end, minus_infinity), highest);
   }
   *maximum = Simd::reduce_max(highest);
   const F offset = Simd::set1(*maximum);
+  const F negligible = Simd::set1(-87.0f);  // below, exp is denormal: slow, and too small to count
   F total = Simd::zero();
   for (int64_t j = first; j < end; j += Simd::kLanes) {
-    F e = exp_float(Simd::sub(Simd::load(scores + j), offset));
-    if (j < begin || j + Simd::kLanes > end) {
-      e = Simd::select(Simd::less(Simd::zero(), is_inside(j)), e, Simd::zero());
-    }
+    const F difference = Simd::sub(Simd::load(scores + j), offset);
+    F e = exp_float(difference);
+    e = Simd::select(Simd::less(difference, negligible), Simd::zero(), e);
+    e = keep_inside(e, j, begin, end, Simd::zero());
     Simd::store(scores + j, e);
     total = Simd::add(total, e);
   }
@@ -93,8 +92,8 @@ struct AttentionImpl {
     const VElement* v[kGroups];
   };
 
-  static void write(const float* k, const float* v, int64_t head_dim, int64_t, int64_t offset,
-                    void* k_block, void* v_block) {
+  static void write(const float* k, const float* v, int64_t head_dim, int64_t offset, void* k_block,
+                    void* v_block) {
     constexpr int64_t kPerStep = Panel::kElements / kGroup;  // numbers of one token side by side
     KElement* k_tile = static_cast<KElement*>(k_block) +
                        offset / kGroup * Panel::steps(head_dim) * Panel::kElements +
@@ -153,14 +152,27 @@ struct AttentionImpl {
       const int64_t stop = min64(end, (t / kGroup + 1) * kGroup);
       const VElement* v = groups.v[t / kGroup] + t % kGroup * head_dim + d;
       for (; t < stop; ++t, v += head_dim) {
-        Simd::F values[kVectors];
+        // The smaller side is held in registers (see multiply_phase).
+        if constexpr (kRows < kVectors) {
+          Simd::F weight[kRows];
 #pragma GCC unroll 16
-        for (int c = 0; c < kVectors; ++c) values[c] = Values::load(v + c * Simd::kLanes);
+          for (int r = 0; r < kRows; ++r) weight[r] = Simd::set1(weights[r * kPartitionSize + t]);
 #pragma GCC unroll 16
-        for (int r = 0; r < kRows; ++r) {
-          const Simd::F weight = Simd::set1(weights[r * kPartitionSize + t]);
+          for (int c = 0; c < kVectors; ++c) {
+            const Simd::F values = Values::load(v + c * Simd::kLanes);
 #pragma GCC unroll 16
-          for (int c = 0; c < kVectors; ++c) acc[r][c] = Simd::fma(weight, values[c], acc[r][c]);
+            for (int r = 0; r < kRows; ++r) acc[r][c] = Simd::fma(weight[r], values, acc[r][c]);
+          }
+        } else {
+          Simd::F values[kVectors];
+#pragma GCC unroll 16
+          for (int c = 0; c < kVectors; ++c) values[c] = Values::load(v + c * Simd::kLanes);
+#pragma GCC unroll 16
+          for (int r = 0; r < kRows; ++r) {
+            const Simd::F weight = Simd::set1(weights[r * kPartitionSize + t]);
+#pragma GCC unroll 16
+            for (int c = 0; c < kVectors; ++c) acc[r][c] = Simd::fma(weight, values[c], acc[r][c]);
+          }
         }
       }
     }

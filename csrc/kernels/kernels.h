@@ -39,6 +39,8 @@ struct LinearKernel {
 // ascending order: also by a row alone, so that any division of the work gives the same bits.
 inline constexpr int64_t kPartitionSize = 256;
 
+inline constexpr int64_t kMaxHeadDim = 256;
+
 // Rows (query, head) of one call; they share the K and V tiles of one kv head.
 inline constexpr int kMaxAttentionRows = 24;
 
@@ -66,9 +68,9 @@ inline constexpr int64_t attention_state_size(int64_t head_dim) {
 }
 
 struct AttentionKernel {
-  // Writes the K and V rows [head_dim] of one token and kv head into their slot of a block.
-  void (*write)(const float* k, const float* v, int64_t head_dim, int64_t block_size,
-                int64_t offset, void* k_block, void* v_block);
+  // Writes the K and V rows [head_dim] of one token and kv head at an offset in a block.
+  void (*write)(const float* k, const float* v, int64_t head_dim, int64_t offset, void* k_block,
+                void* v_block);
   // states [num_rows, attention_state_size]: the partitions [partition_begin, partition_end),
   // merged.
   void (*attend)(const AttentionTask& task, int64_t partition_begin, int64_t partition_end,

@@ -157,17 +157,33 @@ inline void multiply_phase(const typename Panel::X* x, int64_t x_stride,
                            Simd::F (&sums)[kRows][kPanels * kPanelVectors]) {
   constexpr int kVectors = kPanels * kPanelVectors;
   constexpr int kVectorElements = Panel::kElements / kPanelVectors;
-  typename Panel::W w[kVectors];
-#pragma GCC unroll 16
-  for (int v = 0; v < kVectors; ++v) {
-    w[v] = Panel::template load<phase>(panels[v / kPanelVectors] + offset +
+  const auto load_panel = [&](int v) {
+    return Panel::template load<phase>(panels[v / kPanelVectors] + offset +
                                        (v % kPanelVectors) * kVectorElements);
-  }
+  };
+  // The smaller side is held in registers, so that with the sums 16 of them suffice.
+  if constexpr (kRows < kVectors) {
+    typename Panel::W values[kRows];
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-    const typename Panel::W value = Panel::template broadcast<phase>(x + r * x_stride);
+    for (int r = 0; r < kRows; ++r) {
+      values[r] = Panel::template broadcast<phase>(x + r * x_stride);
+    }
 #pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) sums[r][v] = Panel::fma(value, w[v], sums[r][v]);
+    for (int v = 0; v < kVectors; ++v) {
+      const typename Panel::W w = load_panel(v);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) sums[r][v] = Panel::fma(values[r], w, sums[r][v]);
+    }
+  } else {
+    typename Panel::W w[kVectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) w[v] = load_panel(v);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const typename Panel::W value = Panel::template broadcast<phase>(x + r * x_stride);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = Panel::fma(value, w[v], sums[r][v]);
+    }
   }
 }
 

@@ -50,8 +50,9 @@ struct Simd {
   static F mul(F a, F b) { return a * b; }
   static F div(F a, F b) { return a / b; }
 #if defined(__aarch64__)
-  static F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
-  static F fnma(F a, F b, F c) { return vfmsq_f32(c, a, b); }
+  static float32x4_t neon(F x) { return reinterpret_cast<float32x4_t>(x); }
+  static F fma(F a, F b, F c) { return reinterpret_cast<F>(vfmaq_f32(neon(c), neon(a), neon(b))); }
+  static F fnma(F a, F b, F c) { return reinterpret_cast<F>(vfmsq_f32(neon(c), neon(a), neon(b))); }
 #else
   // Two roundings: a fused multiply-add in software would be far too slow.
   static F fma(F a, F b, F c) { return a * b + c; }

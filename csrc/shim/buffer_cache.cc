@@ -22,8 +22,8 @@ SizeClass size_class(size_t bytes) {
   if (bytes < kMinBytes) bytes = kMinBytes;
   const int shift = std::bit_width(bytes - 1) - 1 - kStepsLog2;
   const size_t steps = (bytes - 1) >> shift;  // in [8, 15]
-  return {(static_cast<size_t>(shift) << kStepsLog2) + steps - (1u << kStepsLog2),
-          (steps + 1) << shift};
+  return {(static_cast<size_t>(shift) << kStepsLog2) + steps - (1u << kStepsLog2), (steps + 1)
+                                                                                       << shift};
 }
 
 class BufferCache {

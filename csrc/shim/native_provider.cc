@@ -265,9 +265,9 @@ AOTITorchError create_tensor_from_blob(void* data, int64_t ndim, const int64_t* 
 
 AOTITorchError create_tensor_from_blob_v2(void* data, int64_t ndim, const int64_t* sizes,
                                           const int64_t* strides, int64_t storage_offset,
-                                          int32_t dtype, int32_t device_type,
-                                          int32_t device_index, AtenTensorHandle* result,
-                                          int32_t layout, const uint8_t*, int64_t) {
+                                          int32_t dtype, int32_t device_type, int32_t device_index,
+                                          AtenTensorHandle* result, int32_t layout, const uint8_t*,
+                                          int64_t) {
   if (layout != AOTI_LAYOUT_STRIDED) return kFailure;
   return create_tensor_from_blob(data, ndim, sizes, strides, storage_offset, dtype, device_type,
                                  device_index, result);
@@ -292,8 +292,8 @@ AOTITorchError as_strided(AtenTensorHandle tensor, const int64_t* sizes, const i
 
 // Strides are kept, so the addressed range is copied as it lies.
 AOTITorchError clone(AtenTensorHandle tensor, AtenTensorHandle* result) {
-  if (empty_strided(tensor->ndim, tensor->sizes, tensor->strides, tensor->dtype, AOTI_DEVICE_CPU,
-                    0, result) != kSuccess) {
+  if (empty_strided(tensor->ndim, tensor->sizes, tensor->strides, tensor->dtype, AOTI_DEVICE_CPU, 0,
+                    result) != kSuccess) {
     return kFailure;
   }
   std::memcpy((*result)->data, tensor->data, static_cast<size_t>((*result)->storage_bytes));
@@ -351,8 +351,14 @@ class NativeProvider final : public ShimProvider {
   }
 
   static constexpr TensorFunctions functions_ = {
-      &create_tensor_from_blob, &empty_strided, &delete_tensor_object, &get_data_ptr,
-      &get_dim,                 &get_sizes,     &get_strides,          &get_dtype,
+      &create_tensor_from_blob,
+      &empty_strided,
+      &delete_tensor_object,
+      &get_data_ptr,
+      &get_dim,
+      &get_sizes,
+      &get_strides,
+      &get_dtype,
   };
   static const TensorFunctions& functions() { return functions_; }
 };

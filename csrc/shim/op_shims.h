@@ -45,8 +45,8 @@ struct OpShims {
       strides[i] = stride;
       stride *= sizes[i];
     }
-    const AOTITorchError error = functions.empty_strided(ndim, sizes, strides, AOTI_DTYPE_FLOAT32,
-                                                         AOTI_DEVICE_CPU, 0, out);
+    const AOTITorchError error =
+        functions.empty_strided(ndim, sizes, strides, AOTI_DTYPE_FLOAT32, AOTI_DEVICE_CPU, 0, out);
     return error != 0 ? error : functions.get_data_ptr(*out, data);
   }
 
@@ -68,8 +68,7 @@ struct OpShims {
     void* out = nullptr;
     if (AOTITorchError error = empty(sizes, 2, result, &out)) return error;
     return finish(pinfer_linear(static_cast<const float*>(x.data), x.sizes[0], x.sizes[1],
-                                weight.data, weight.dtype, out_features,
-                                static_cast<float*>(out)),
+                                weight.data, weight.dtype, out_features, static_cast<float*>(out)),
                   result);
   }
 
@@ -80,8 +79,9 @@ struct OpShims {
       AtenTensorHandle seq_lens_handle, AtenTensorHandle query_start_loc_handle, double scale,
       int64_t sliding_window, double logit_softcap, AtenTensorHandle* result) {
     const std::array<AtenTensorHandle, 9> handles = {
-        q_handle,          k_handle,            v_handle,           k_cache_handle, v_cache_handle,
-        slot_mapping_handle, block_table_handle, seq_lens_handle, query_start_loc_handle};
+        q_handle,           k_handle,        v_handle,
+        k_cache_handle,     v_cache_handle,  slot_mapping_handle,
+        block_table_handle, seq_lens_handle, query_start_loc_handle};
     std::array<DenseTensor, 9> tensors;
     for (size_t i = 0; i < handles.size(); ++i) {
       if (!tensors[i].read(Provider::functions(), handles[i])) {
@@ -99,10 +99,10 @@ struct OpShims {
             static_cast<const float*>(q.data), static_cast<const float*>(k.data),
             static_cast<const float*>(v.data), k_cache.data, v_cache.data, k_cache.dtype,
             static_cast<const int64_t*>(slots.data), static_cast<const int32_t*>(table.data),
-            static_cast<const int32_t*>(lens.data), static_cast<const int32_t*>(starts.data),
-            scale, static_cast<int32_t>(sliding_window), logit_softcap, q.sizes[0], lens.sizes[0],
-            q.sizes[1], k.sizes[1], q.sizes[2], v_cache.sizes[0], v_cache.sizes[2],
-            table.sizes[1], static_cast<float*>(out)),
+            static_cast<const int32_t*>(lens.data), static_cast<const int32_t*>(starts.data), scale,
+            static_cast<int32_t>(sliding_window), logit_softcap, q.sizes[0], lens.sizes[0],
+            q.sizes[1], k.sizes[1], q.sizes[2], v_cache.sizes[0], v_cache.sizes[2], table.sizes[1],
+            static_cast<float*>(out)),
         result);
   }
 

@@ -40,7 +40,7 @@ std::string join(const std::vector<std::string>& values) {
 }  // namespace
 
 Result<std::unique_ptr<Bundle>> Bundle::open(const std::string& path, VerifyLevel level) {
-  struct stat info {};
+  struct stat info{};
   if (::stat(path.c_str(), &info) != 0) return Status::not_found(path + ": no such bundle");
   if (!S_ISDIR(info.st_mode)) return Status::not_found(path + ": not a bundle directory");
   const std::string manifest_path = path + "/" + kManifest;
@@ -60,7 +60,7 @@ Result<std::unique_ptr<Bundle>> Bundle::open(const std::string& path, VerifyLeve
 Status Bundle::check_files(VerifyLevel level) const {
   for (const auto& [name, entry] : manifest_.files) {
     const std::string path = file(name);
-    struct stat info {};
+    struct stat info{};
     if (::stat(path.c_str(), &info) != 0) return Status::not_found(path + ": file not found");
     if (!S_ISREG(info.st_mode) || info.st_size != entry.size) {
       return Status::data_loss(path + ": expected " + std::to_string(entry.size) +

@@ -222,8 +222,7 @@ void read_text(const Field& root, Manifest* manifest) {
     manifest->eos_token_ids.push_back(static_cast<int32_t>(id.integer(0, INT32_MAX)));
   }
   if (text.has("bos_token_id")) {
-    manifest->bos_token_id =
-        static_cast<int32_t>(text.at("bos_token_id").integer(0, INT32_MAX));
+    manifest->bos_token_id = static_cast<int32_t>(text.at("bos_token_id").integer(0, INT32_MAX));
   }
   const Field defaults = root.at("generation_defaults");
   GenerationDefaults& out = manifest->generation_defaults;

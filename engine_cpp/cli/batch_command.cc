@@ -92,13 +92,33 @@ std::vector<int32_t> read_prompt(const Engine& engine, const Json& line) {
 Request submit_line(Engine& engine, const std::string& text) {
   const Json line = parse_line(text);
   if (!line.is_object()) throw Error(PINFER_INVALID_ARGUMENT, "expected an object");
-  refuse_unknown_fields(
-      line, {"prompt", "prompt_ids", "messages", "tools", "documents", "add_generation_prompt",
-             "continue_final_message", "chat_template", "chat_template_kwargs",
-             "add_special_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty",
-             "frequency_penalty", "repetition_penalty", "max_tokens", "min_tokens", "seed",
-             "ignore_eos", "stop", "stop_token_ids", "include_stop_str_in_output",
-             "skip_special_tokens", "priority", "cache_salt"});
+  refuse_unknown_fields(line, {"prompt",
+                               "prompt_ids",
+                               "messages",
+                               "tools",
+                               "documents",
+                               "add_generation_prompt",
+                               "continue_final_message",
+                               "chat_template",
+                               "chat_template_kwargs",
+                               "add_special_tokens",
+                               "temperature",
+                               "top_p",
+                               "top_k",
+                               "min_p",
+                               "presence_penalty",
+                               "frequency_penalty",
+                               "repetition_penalty",
+                               "max_tokens",
+                               "min_tokens",
+                               "seed",
+                               "ignore_eos",
+                               "stop",
+                               "stop_token_ids",
+                               "include_stop_str_in_output",
+                               "skip_special_tokens",
+                               "priority",
+                               "cache_salt"});
   const SamplingParams params = read_params(engine, line);
   const int32_t priority =
       line.contains("priority")

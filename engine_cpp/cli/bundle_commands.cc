@@ -12,8 +12,7 @@ namespace {
 std::string joined(const nlohmann::json& list) {
   std::string text;
   for (const auto& item : list) {
-    text += (text.empty() ? "" : ", ") +
-            (item.is_string() ? item.get<std::string>() : item.dump());
+    text += (text.empty() ? "" : ", ") + (item.is_string() ? item.get<std::string>() : item.dump());
   }
   return text;
 }

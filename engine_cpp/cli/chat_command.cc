@@ -35,8 +35,7 @@ void answer(Engine& engine, const ChatFlags& flags, const std::string& line, Jso
     const std::string prompt = engine.render(to_json_text(Json{{"messages", *messages}}));
     stats->submitted();
     const std::string text = stream_to_stdout(
-        engine.submit(engine.tokenize(prompt, false), flags.sampling.params(engine)), false,
-        stats);
+        engine.submit(engine.tokenize(prompt, false), flags.sampling.params(engine)), false, stats);
     messages->push_back({{"role", "assistant"}, {"content", text}});
   } catch (const Error& error) {
     messages->erase(messages->size() - 1);

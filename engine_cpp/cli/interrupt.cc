@@ -18,7 +18,7 @@ void on_interrupt(int) {
 }  // namespace
 
 void catch_interrupt() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = &on_interrupt;  // without SA_RESTART: a blocked read of stdin returns
   sigaction(SIGINT, &action, nullptr);
 }

@@ -77,16 +77,15 @@ bool bool_field(const Json& object, const char* name, bool default_value) {
 double number_field(const Json& object, const char* name, double low, double high) {
   const Json& value = member(object, name);
   if (!value.is_number() || !(value.get<double>() >= low) || !(value.get<double>() <= high)) {
-    wrong_type(name, "a number from " + std::to_string(low) + " to " + std::to_string(high),
-               value);
+    wrong_type(name, "a number from " + std::to_string(low) + " to " + std::to_string(high), value);
   }
   return value.get<double>();
 }
 
 int64_t integer_field(const Json& object, const char* name, int64_t low, int64_t high) {
   const Json& value = member(object, name);
-  const bool is_large = value.is_number_unsigned() &&
-                        value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
+  const bool is_large =
+      value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
   if (!value.is_number_integer() || is_large || value.get<int64_t>() < low ||
       value.get<int64_t>() > high) {
     wrong_type(name, "an integer from " + std::to_string(low) + " to " + std::to_string(high),

@@ -16,7 +16,9 @@ double milliseconds(Clock::duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
 
-double rounded(double value) { return static_cast<double>(static_cast<int64_t>(value * 1000)) / 1000; }
+double rounded(double value) {
+  return static_cast<double>(static_cast<int64_t>(value * 1000)) / 1000;
+}
 
 }  // namespace
 
@@ -40,7 +42,7 @@ void Stats::received(const Output& piece) {
 std::string Stats::json(const Engine& engine) const {
   const auto info = nlohmann::json::parse(engine.info_json());
   const double decode_seconds = milliseconds(last_ - first_) / 1000;
-  struct rusage usage {};
+  struct rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   const nlohmann::ordered_json stats = {
       {"load_ms", rounded(info["load_ms"].get<double>())},

@@ -35,8 +35,7 @@ Json render(const Engine& engine, const Json& line) {
 
 using Answer = Json (*)(const Engine&, const Json&);
 
-void add_command(CLI::App* app, int* exit_code, const char* name, const char* help,
-                 Answer answer) {
+void add_command(CLI::App* app, int* exit_code, const char* name, const char* help, Answer answer) {
   auto bundle = std::make_shared<std::string>();
   CLI::App* command = app->add_subcommand(name, help);
   add_bundle(command, bundle.get());

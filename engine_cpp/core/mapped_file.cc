@@ -17,7 +17,7 @@ Result<std::unique_ptr<MappedFile>> MappedFile::open(const std::string& path) {
     if (error == ENOENT) return Status::not_found(path + ": file not found");
     return Status::failed_precondition(path + ": cannot open: " + std::strerror(error));
   }
-  struct stat info {};
+  struct stat info{};
   if (::fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(descriptor);
     return Status::data_loss(path + ": not a regular file");

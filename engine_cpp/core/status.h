@@ -58,8 +58,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                // NOLINT: implicit on purpose
-  Result(Status status) : status_(std::move(status)) {}        // NOLINT: implicit on purpose
+  Result(T value) : value_(std::move(value)) {}          // NOLINT: implicit on purpose
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT: implicit on purpose
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
@@ -73,10 +73,10 @@ class [[nodiscard]] Result {
 };
 
 // Returns the Status from the enclosing function if it is an error.
-#define PINFER_RETURN_IF_ERROR(expression)            \
-  do {                                                \
-    ::pinfer::Status pinfer_status_ = (expression);   \
-    if (!pinfer_status_.ok()) return pinfer_status_;  \
+#define PINFER_RETURN_IF_ERROR(expression)           \
+  do {                                               \
+    ::pinfer::Status pinfer_status_ = (expression);  \
+    if (!pinfer_status_.ok()) return pinfer_status_; \
   } while (false)
 
 // Declares `target` from a Result, or returns its Status.

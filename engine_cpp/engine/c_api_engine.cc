@@ -32,8 +32,8 @@ Status read_enum(const char* field, const char* text, Enum* out) {
     for (const std::string_view name : kEnumNames<Enum>) {
       names += (names.empty() ? "" : ", ") + std::string(name);
     }
-    return Status::invalid_argument(std::string(field) + ": expected one of " + names +
-                                    ", found " + (text == nullptr ? "nothing" : text));
+    return Status::invalid_argument(std::string(field) + ": expected one of " + names + ", found " +
+                                    (text == nullptr ? "nothing" : text));
   }
   *out = *value;
   return Status();
@@ -140,8 +140,8 @@ pinfer_status pinfer_engine_open(const char* bundle_path, const pinfer_engine_op
     pinfer_engine_options defaults;
     pinfer_engine_options_init(&defaults);
     pinfer::EngineOptions engine_options;
-    PINFER_RETURN_IF_ERROR(pinfer::read_engine_options(pinfer::read_options(options, defaults),
-                                                       &engine_options));
+    PINFER_RETURN_IF_ERROR(
+        pinfer::read_engine_options(pinfer::read_options(options, defaults), &engine_options));
     PINFER_ASSIGN_OR_RETURN(std::unique_ptr<pinfer::Engine> opened,
                             pinfer::Engine::open(bundle_path, std::move(engine_options)));
     auto handle = std::make_unique<pinfer_engine>();
@@ -154,8 +154,7 @@ pinfer_status pinfer_engine_open(const char* bundle_path, const pinfer_engine_op
 
 void pinfer_engine_close(pinfer_engine* engine) { delete engine; }
 
-pinfer_status pinfer_engine_drain(pinfer_engine* engine, int64_t timeout_ms,
-                                  pinfer_error** error) {
+pinfer_status pinfer_engine_drain(pinfer_engine* engine, int64_t timeout_ms, pinfer_error** error) {
   return pinfer::guarded(error, [&]() -> Status {
     if (engine->engine->drain(std::chrono::milliseconds(timeout_ms))) return Status();
     return Status(pinfer::StatusCode::CANCELLED,
@@ -190,9 +189,8 @@ void pinfer_engine_metrics(const pinfer_engine* engine, pinfer_metrics* metrics)
 
 pinfer_status pinfer_verify(const char* bundle_path, pinfer_error** error) {
   return pinfer::guarded(error, [&]() -> Status {
-    PINFER_ASSIGN_OR_RETURN(
-        const std::unique_ptr<pinfer::Bundle> bundle,
-        pinfer::Bundle::open(bundle_path, pinfer::VerifyLevel::EVERYTHING));
+    PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<pinfer::Bundle> bundle,
+                            pinfer::Bundle::open(bundle_path, pinfer::VerifyLevel::EVERYTHING));
     if (bundle->manifest().has_text) {
       PINFER_ASSIGN_OR_RETURN(const auto text, pinfer::TextProcessor::open(*bundle));
     }
@@ -207,14 +205,13 @@ pinfer_status pinfer_verify(const char* bundle_path, pinfer_error** error) {
 pinfer_status pinfer_inspect(const char* bundle_path, char** manifest_json, size_t* size,
                              pinfer_error** error) {
   return pinfer::guarded(error, [&]() -> Status {
-    PINFER_ASSIGN_OR_RETURN(
-        const std::unique_ptr<pinfer::Bundle> bundle,
-        pinfer::Bundle::open(bundle_path, pinfer::VerifyLevel::SIZES_AND_CODE));
+    PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<pinfer::Bundle> bundle,
+                            pinfer::Bundle::open(bundle_path, pinfer::VerifyLevel::SIZES_AND_CODE));
     PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<pinfer::MappedFile> file,
                             pinfer::MappedFile::open(bundle->file("manifest.json")));
     return pinfer::copy_text(
-        {reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()},
-        manifest_json, size);
+        {reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()}, manifest_json,
+        size);
   });
 }
 

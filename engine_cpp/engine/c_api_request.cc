@@ -149,8 +149,8 @@ pinfer_status pinfer_submit(pinfer_engine* engine, const pinfer_request_options*
     pinfer_request_options defaults;
     pinfer_request_options_init(&defaults);
     pinfer::GenerateRequest generate;
-    PINFER_RETURN_IF_ERROR(pinfer::read_request(
-        *engine, pinfer::read_options(options, defaults), &generate));
+    PINFER_RETURN_IF_ERROR(
+        pinfer::read_request(*engine, pinfer::read_options(options, defaults), &generate));
     auto handle = std::make_unique<pinfer_request>();
     handle->engine = engine->engine;
     PINFER_ASSIGN_OR_RETURN(handle->handle, engine->engine->submit(std::move(generate)));

@@ -55,12 +55,12 @@ int64_t cgroup_available() {
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const std::string group = line.substr(second + 1);
     if (controllers.empty()) {
-      available = std::min(available, group_available("/sys/fs/cgroup", group, "memory.max",
-                                                      "memory.current"));
+      available = std::min(
+          available, group_available("/sys/fs/cgroup", group, "memory.max", "memory.current"));
     } else if (("," + controllers + ",").find(",memory,") != std::string::npos) {
-      available = std::min(available, group_available("/sys/fs/cgroup/memory", group,
-                                                      "memory.limit_in_bytes",
-                                                      "memory.usage_in_bytes"));
+      available =
+          std::min(available, group_available("/sys/fs/cgroup/memory", group,
+                                              "memory.limit_in_bytes", "memory.usage_in_bytes"));
     }
   }
   return available;
@@ -73,13 +73,13 @@ int64_t available_memory() { return std::min(system_available(), cgroup_availabl
 Status resolve_cache_size(int32_t model_max_len, int64_t bytes_per_block, int64_t available_bytes,
                           EngineConfig* config) {
   if (config->max_model_len > model_max_len) {
-    return Status::invalid_argument(
-        "--max-model-len " + std::to_string(config->max_model_len) +
-        " is more than the bundle's max_model_len " + std::to_string(model_max_len));
+    return Status::invalid_argument("--max-model-len " + std::to_string(config->max_model_len) +
+                                    " is more than the bundle's max_model_len " +
+                                    std::to_string(model_max_len));
   }
   if (config->max_model_len == 0) config->max_model_len = model_max_len;
-  const int64_t per_request = (int64_t{config->max_model_len} + config->block_size - 1) /
-                              config->block_size;
+  const int64_t per_request =
+      (int64_t{config->max_model_len} + config->block_size - 1) / config->block_size;
   constexpr int64_t kNullBlock = 1;
   if (config->num_blocks == 0) {
     const int64_t for_all = per_request * config->max_num_seqs;

@@ -45,8 +45,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, EngineOpti
     engine->start();
   }
   engine->load_ms_ = milliseconds_since(begin);
-  engine->log(LogLevel::INFO, "loaded " + path + " in " + std::to_string(engine->load_ms_) +
-                                  " ms");
+  engine->log(LogLevel::INFO, "loaded " + path + " in " + std::to_string(engine->load_ms_) + " ms");
   return engine;
 }
 
@@ -57,13 +56,13 @@ Status Engine::load_model() {
     return Status::failed_precondition("--provider torch: this build has the native provider only");
   }
   if (config_.block_size != manifest.block_size) {
-    return Status::invalid_argument(
-        "--block-size " + std::to_string(config_.block_size) + ": the bundle was compiled for " +
-        std::to_string(manifest.block_size));
+    return Status::invalid_argument("--block-size " + std::to_string(config_.block_size) +
+                                    ": the bundle was compiled for " +
+                                    std::to_string(manifest.block_size));
   }
-  KVCacheShape shape{manifest.num_layers, 0,
+  KVCacheShape shape{manifest.num_layers,   0,
                      manifest.num_kv_heads, manifest.head_dim,
-                     manifest.block_size, manifest.kv_cache_dtype};
+                     manifest.block_size,   manifest.kv_cache_dtype};
   PINFER_RETURN_IF_ERROR(resolve_cache_size(manifest.max_model_len, shape.bytes_per_block(),
                                             available_memory(), &config_));
   shape.num_blocks = config_.num_blocks;
@@ -129,8 +128,8 @@ Status Engine::check_prompt(const GenerateRequest& request) const {
   const int32_t vocab_size = bundle_->manifest().vocab_size;
   for (const int32_t id : request.prompt_token_ids) {
     if (id < 0 || id >= vocab_size) {
-      return Status::invalid_argument("prompt token id " + std::to_string(id) +
-                                      ": expected 0 to " + std::to_string(vocab_size - 1));
+      return Status::invalid_argument("prompt token id " + std::to_string(id) + ": expected 0 to " +
+                                      std::to_string(vocab_size - 1));
     }
   }
   return request.sampling_params.validate_token_ids(vocab_size);
@@ -138,10 +137,9 @@ Status Engine::check_prompt(const GenerateRequest& request) const {
 
 Result<RequestHandle> Engine::submit(GenerateRequest request) {
   if (core_ == nullptr) {
-    return Status::failed_precondition(bundle_->path() + ": only the text part is open" +
-                                       (bundle_->manifest().has_model
-                                            ? ""
-                                            : " (the bundle holds no model)"));
+    return Status::failed_precondition(
+        bundle_->path() + ": only the text part is open" +
+        (bundle_->manifest().has_model ? "" : " (the bundle holds no model)"));
   }
   PINFER_RETURN_IF_ERROR(check_prompt(request));
   SamplingParams& params = request.sampling_params;
@@ -222,8 +220,8 @@ void Engine::run() {
       std::vector<RequestOutput> outputs = core_->step();
       count(outputs, 1);
       const bool failed = !core_->step_error().ok();
-      outputs_->push(std::move(outputs), failed ? core_->step_error().message()
-                                                : "the logits are not finite");
+      outputs_->push(std::move(outputs),
+                     failed ? core_->step_error().message() : "the logits are not finite");
     }
     busy = core_->has_work();
   }

@@ -21,15 +21,14 @@ OutputProcessor::~OutputProcessor() {
 }
 
 void OutputProcessor::add_request(const std::string& request_id,
-                                  std::vector<int32_t> prompt_token_ids,
-                                  const TextOptions& options, bool ignore_eos,
-                                  std::vector<int32_t> stop_token_ids,
+                                  std::vector<int32_t> prompt_token_ids, const TextOptions& options,
+                                  bool ignore_eos, std::vector<int32_t> stop_token_ids,
                                   std::shared_ptr<RequestStream> stream) {
-  auto state = std::make_unique<State>(tokenizer_, std::move(prompt_token_ids),
-                                       options.skip_special_tokens);
+  auto state =
+      std::make_unique<State>(tokenizer_, std::move(prompt_token_ids), options.skip_special_tokens);
   if (!options.stop.empty()) {
-    state->stop = std::make_unique<StopStringMatcher>(options.stop,
-                                                      options.include_stop_str_in_output);
+    state->stop =
+        std::make_unique<StopStringMatcher>(options.stop, options.include_stop_str_in_output);
   }
   state->ignore_eos = ignore_eos;
   state->stop_token_ids = std::move(stop_token_ids);

@@ -38,8 +38,8 @@ class OutputProcessor {
   ~OutputProcessor();
 
   void add_request(const std::string& request_id, std::vector<int32_t> prompt_token_ids,
-                   const TextOptions& options, bool ignore_eos,
-                   std::vector<int32_t> stop_token_ids, std::shared_ptr<RequestStream> stream);
+                   const TextOptions& options, bool ignore_eos, std::vector<int32_t> stop_token_ids,
+                   std::shared_ptr<RequestStream> stream);
 
   // error_message is passed on with outputs that end with "error".
   void push(std::vector<RequestOutput> outputs, const std::string& error_message = "");

@@ -14,8 +14,7 @@ constexpr const char* kTemplateFile = "chat_template.json";
 using Json = nlohmann::ordered_json;
 
 Status wrong_type(const std::string& key, const char* expected, const Json& value) {
-  return Status::invalid_argument(key + ": expected " + expected + ", found " +
-                                  value.type_name());
+  return Status::invalid_argument(key + ": expected " + expected + ", found " + value.type_name());
 }
 
 Status read_bool(const std::string& key, const Json& value, bool* out) {
@@ -29,8 +28,9 @@ Status read_field(const std::string& key, const Json& value, RenderInput* input)
     if (!value.is_array() && !(value.is_null() && key != "messages")) {
       return wrong_type(key, "a list", value);
     }
-    (key == "messages" ? input->messages : key == "tools" ? input->tools : input->documents) =
-        value;
+    (key == "messages" ? input->messages
+     : key == "tools"  ? input->tools
+                       : input->documents) = value;
   } else if (key == "chat_template_kwargs") {
     if (!value.is_object() && !value.is_null()) return wrong_type(key, "an object", value);
     input->chat_template_kwargs = value;

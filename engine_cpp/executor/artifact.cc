@@ -77,8 +77,8 @@ Status Artifact::bind_symbols() {
 Status Artifact::find_functions() {
   std::string missing;
   const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
-        ::dlsym(library_, name));
+    function =
+        reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library_, name));
     if (function == nullptr && missing.empty()) missing = name;
   };
   find(functions_.create, "AOTInductorModelContainerCreateWithDevice");
@@ -179,11 +179,10 @@ Result<AtenTensorHandle> Part::wrap_weight(const TensorType& constant, const Par
     return Status::data_loss(weights.path() + ": tensor " + name->second + " is missing");
   }
   if (tensor->dtype != constant.dtype || tensor->shape != constant.shape) {
-    return Status::data_loss(weights.path() + ": tensor " + name->second + ": expected " +
-                             std::string(dtype_name(constant.dtype)) + " " +
-                             shape_text(constant.shape) + ", found " +
-                             std::string(dtype_name(tensor->dtype)) + " " +
-                             shape_text(tensor->shape));
+    return Status::data_loss(
+        weights.path() + ": tensor " + name->second + ": expected " +
+        std::string(dtype_name(constant.dtype)) + " " + shape_text(constant.shape) + ", found " +
+        std::string(dtype_name(tensor->dtype)) + " " + shape_text(tensor->shape));
   }
   std::vector<int64_t> strides(tensor->shape.size(), 1);
   for (size_t i = strides.size(); i-- > 1;) strides[i - 1] = strides[i] * tensor->shape[i];

@@ -12,8 +12,7 @@ namespace {
 constexpr int64_t kPage = 4096;
 
 int64_t tensor_block_bytes(const KVCacheShape& shape) {
-  return int64_t{shape.num_kv_heads} * shape.head_dim * shape.block_size *
-         dtype_size(shape.dtype);
+  return int64_t{shape.num_kv_heads} * shape.head_dim * shape.block_size * dtype_size(shape.dtype);
 }
 
 }  // namespace
@@ -25,7 +24,8 @@ int64_t KVCacheShape::bytes_per_block() const {
 Result<std::unique_ptr<KVCacheMemory>> KVCacheMemory::create(const KVCacheShape& shape) {
   const int64_t tensor_bytes =
       (tensor_block_bytes(shape) * shape.num_blocks + kPage - 1) / kPage * kPage;
-  const size_t total = static_cast<size_t>(tensor_bytes) * 2 * static_cast<size_t>(shape.num_layers);
+  const size_t total =
+      static_cast<size_t>(tensor_bytes) * 2 * static_cast<size_t>(shape.num_layers);
   void* base = ::mmap(nullptr, total, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) {

@@ -32,7 +32,9 @@ class KVCacheMemory {
 
   const KVCacheShape& shape() const { return shape_; }
   void* k(int32_t layer) const { return base_ + layer * 2 * tensor_bytes_; }  // [N, KH, D, BS]
-  void* v(int32_t layer) const { return base_ + (layer * 2 + 1) * tensor_bytes_; }  // [N, KH, BS, D]
+  void* v(int32_t layer) const {
+    return base_ + (layer * 2 + 1) * tensor_bytes_;
+  }  // [N, KH, BS, D]
 
  private:
   KVCacheMemory(const KVCacheShape& shape, char* base, int64_t tensor_bytes, size_t total)

@@ -56,8 +56,7 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Bundle> bundle,
     model->layers.push_back(std::move(part));
   }
   PINFER_ASSIGN_OR_RETURN(
-      model->head,
-      Part::create(artifacts[manifest.head.artifact], manifest.head, *model->weights));
+      model->head, Part::create(artifacts[manifest.head.artifact], manifest.head, *model->weights));
   return model;
 }
 

@@ -61,10 +61,9 @@ Status ModelRunner::embed() {
   PINFER_RETURN_IF_ERROR(op_status(pinfer_embedding(
       batch_.token_ids.data(), num_tokens, model_->embedding->data, model_->embedding->dtype,
       manifest.vocab_size, manifest.hidden_size, x_.data())));
-  return op_status(pinfer_rotary_embedding(batch_.positions.data(), num_tokens,
-                                           static_cast<const float*>(model_->inv_freq->data), half,
-                                           manifest.rotary_attention_scaling, cos_.data(),
-                                           sin_.data()));
+  return op_status(pinfer_rotary_embedding(
+      batch_.positions.data(), num_tokens, static_cast<const float*>(model_->inv_freq->data), half,
+      manifest.rotary_attention_scaling, cos_.data(), sin_.data()));
 }
 
 // Handles are consumed by the part that takes them, so each layer gets new ones over the same
@@ -82,11 +81,9 @@ Result<AtenTensorHandle> ModelRunner::run_layers() {
         wrap(cos_.data(), {t, half}, AOTI_DTYPE_FLOAT32),
         wrap(sin_.data(), {t, half}, AOTI_DTYPE_FLOAT32),
         wrap(kv_cache_->k(layer),
-             {cache.num_blocks, cache.num_kv_heads, cache.head_dim, cache.block_size},
-             cache.dtype),
+             {cache.num_blocks, cache.num_kv_heads, cache.head_dim, cache.block_size}, cache.dtype),
         wrap(kv_cache_->v(layer),
-             {cache.num_blocks, cache.num_kv_heads, cache.block_size, cache.head_dim},
-             cache.dtype),
+             {cache.num_blocks, cache.num_kv_heads, cache.block_size, cache.head_dim}, cache.dtype),
         wrap(batch_.slot_mapping.data(), {t}, AOTI_DTYPE_INT64),
         wrap(batch_.block_table.data(), {s, batch_.max_blocks()}, AOTI_DTYPE_INT32),
         wrap(batch_.seq_lens.data(), {s}, AOTI_DTYPE_INT32),
@@ -111,8 +108,8 @@ Result<Logits> ModelRunner::run_head(AtenTensorHandle x) {
   functions.get_data_ptr(x, &rows);
   selected_.resize(static_cast<size_t>(num_logits) * hidden);
   for (size_t i = 0; i < batch_.logits_indices.size(); ++i) {
-    const float* row = static_cast<const float*>(rows) +
-                       static_cast<size_t>(batch_.logits_indices[i]) * hidden;
+    const float* row =
+        static_cast<const float*>(rows) + static_cast<size_t>(batch_.logits_indices[i]) * hidden;
     std::copy(row, row + hidden, selected_.begin() + static_cast<int64_t>(i * hidden));
   }
   AtenTensorHandle inputs[] = {

@@ -32,10 +32,10 @@ class ModelRunner final : public Executor {
   std::unique_ptr<KVCacheMemory> kv_cache_;
   ThreadPool* pool_;
   InputBatch batch_;
-  std::vector<float> x_;         // [T, hidden]
+  std::vector<float> x_;          // [T, hidden]
   std::vector<float> cos_, sin_;  // [T, rotary_dim / 2]
-  std::vector<float> selected_;  // [num_logits, hidden]
-  std::vector<float> logits_;    // [num_logits, vocab]
+  std::vector<float> selected_;   // [num_logits, hidden]
+  std::vector<float> logits_;     // [num_logits, vocab]
 };
 
 }  // namespace pinfer

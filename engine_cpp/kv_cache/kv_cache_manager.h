@@ -37,12 +37,13 @@ class KVCacheManager {
 
   // Blocks for a request that enters: the found ones, then new ones for num_new_tokens more.
   // False, and nothing done, if the free blocks are too few; num_reserved_blocks of them are out
-  // of bounds. REQUIRES: the request holds no blocks.
+  // of bounds. REQUIRES: the request holds no blocks, and has so many tokens.
   bool allocate_for_admission(Request& request, const ComputedBlocks& computed,
                               int32_t num_new_tokens, int32_t num_reserved_blocks);
 
   // Blocks for num_new_tokens after request.num_computed_tokens of a running request, or false.
   // Blocks that have left the sliding window are freed first; the null block takes their place.
+  // REQUIRES: the request has so many tokens.
   bool allocate_for_running(Request& request, int32_t num_new_tokens);
 
   // Frees the request's blocks, last first, so that a chain is evicted from its end.

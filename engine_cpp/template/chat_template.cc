@@ -217,9 +217,11 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::from_json(std::string_view t
     return damaged(std::string("expected an object, found ") + json.type_name());
   auto version = json.find("format_version");
   if (version == json.end() || *version != kFormatVersion) {
-    return Status::failed_precondition(
-        std::string(kFile) + ": format_version: expected " + std::to_string(kFormatVersion) +
-        ", found " + (version == json.end() ? "nothing" : version->dump().substr(0, 40)));
+    std::string found = version == json.end()     ? "nothing"
+                        : version->is_primitive() ? version->dump().substr(0, 40)
+                                                  : version->type_name();
+    return Status::failed_precondition(std::string(kFile) + ": format_version: expected " +
+                                       std::to_string(kFormatVersion) + ", found " + found);
   }
   auto impl = std::make_unique<Impl>();
   PINFER_ASSIGN_OR_RETURN(impl->special_tokens, read_special_tokens(json));

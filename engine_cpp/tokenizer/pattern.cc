@@ -9,7 +9,11 @@ namespace pinfer {
 namespace {
 
 constexpr size_t kMaxNodes = 4096;  // also bounds the depth of recursion
+constexpr size_t kMaxChildren = 1 << 16;
 constexpr uint32_t kMaxClassBits = 64;
+// Far more than a pattern takes that goes over the text a few times.
+constexpr uint64_t kMaxSteps = 10'000'000;
+constexpr uint64_t kStepsPerByte = 16;
 
 }  // namespace
 
@@ -18,16 +22,23 @@ uint64_t Pattern::mask_at(std::string_view text, size_t position) const {
   return byte < 0x80 ? ascii_masks_[byte] : classes_->mask(read_code_point(text, position).value);
 }
 
-bool Pattern::find(std::string_view text, size_t from, PatternMatch* match_out) const {
+Status Pattern::find(std::string_view text, size_t from, PatternMatch* match_out,
+                     bool* found) const {
+  Search search{text, kMaxSteps + kStepsPerByte * text.size()};
+  *found = false;
   for (size_t begin = from; begin <= text.size();) {
-    const size_t end = match(start_, text, begin);
+    const size_t end = match(start_, &search, begin);
+    if (search.steps_left == 0) {
+      return Status::resource_exhausted("the tokenizer's pattern gives up on this text");
+    }
     if (end != kNoMatch) {
       *match_out = {begin, end};
-      return true;
+      *found = true;
+      break;
     }
     begin += begin < text.size() ? read_code_point(text, begin).size : 1;
   }
-  return false;
+  return Status::ok_status();
 }
 
 size_t Pattern::consume(uint64_t mask, std::string_view text, size_t position, uint32_t limit,
@@ -49,13 +60,14 @@ size_t Pattern::consume(uint64_t mask, std::string_view text, size_t position, u
   return position;
 }
 
-size_t Pattern::match_class(const Node& node, std::string_view text, size_t position) const {
+size_t Pattern::match_class(const Node& node, Search* search, size_t position) const {
+  const std::string_view text = search->text;
   uint32_t count = 0;
   if (node.mode == LoopMode::LAZY) {
     size_t end = consume(node.mask, text, position, node.min, &count);
     if (count < node.min) return kNoMatch;
     while (true) {
-      const size_t result = match(node.next, text, end);
+      const size_t result = match(node.next, search, end);
       uint32_t step = 0;
       if (result != kNoMatch || count == node.max) return result;
       end = consume(node.mask, text, end, 1, &step);
@@ -65,17 +77,17 @@ size_t Pattern::match_class(const Node& node, std::string_view text, size_t posi
   }
   size_t end = consume(node.mask, text, position, node.max, &count);
   if (count < node.min) return kNoMatch;
-  if (node.mode == LoopMode::POSSESSIVE || count == node.min) return match(node.next, text, end);
+  if (node.mode == LoopMode::POSSESSIVE || count == node.min) return match(node.next, search, end);
   while (true) {
-    const size_t result = match(node.next, text, end);
+    const size_t result = match(node.next, search, end);
     if (result != kNoMatch || count == node.min) return result;
     end = previous_code_point(text, end);
     --count;
   }
 }
 
-size_t Pattern::match_class_sequence(const Node& node, std::string_view text,
-                                     size_t position) const {
+size_t Pattern::match_class_sequence(const Node& node, Search* search, size_t position) const {
+  const std::string_view text = search->text;
   uint32_t rounds = 0;
   size_t end = position;
   const auto one_round = [&](size_t from) {
@@ -94,7 +106,7 @@ size_t Pattern::match_class_sequence(const Node& node, std::string_view text,
   }
   if (rounds < node.min) return kNoMatch;
   while (true) {
-    const size_t result = match(node.next, text, end);
+    const size_t result = match(node.next, search, end);
     if (result != kNoMatch || node.mode == LoopMode::POSSESSIVE) return result;
     if (node.mode == LoopMode::LAZY) {
       if (rounds == node.max) return kNoMatch;
@@ -128,17 +140,19 @@ bool Pattern::holds(const Node& node, std::string_view text, size_t position) co
   }
 }
 
-size_t Pattern::match(uint32_t start, std::string_view text, size_t position) const {
+size_t Pattern::match(uint32_t start, Search* search, size_t position) const {
+  const std::string_view text = search->text;
   uint32_t index = start;
   while (true) {
+    if (search->steps_left == 0 || --search->steps_left == 0) return kNoMatch;
     const Node& node = nodes_[index];
     switch (node.kind) {
       case PatternNodeKind::END:
         return position;
       case PatternNodeKind::CLASS:
-        return match_class(node, text, position);
+        return match_class(node, search, position);
       case PatternNodeKind::CLASS_SEQUENCE:
-        return match_class_sequence(node, text, position);
+        return match_class_sequence(node, search, position);
       case PatternNodeKind::LITERAL:
         if (text.substr(position, node.text.size()) != node.text) return kNoMatch;
         position += node.text.size();
@@ -148,16 +162,16 @@ size_t Pattern::match(uint32_t start, std::string_view text, size_t position) co
         const auto& children =
             is_ascii ? node.by_ascii[static_cast<unsigned char>(text[position])] : node.by_other;
         for (const uint32_t child : children) {
-          const size_t end = match(child, text, position);
+          const size_t end = match(child, search, position);
           if (end != kNoMatch) return end;
         }
         return kNoMatch;
       }
       case PatternNodeKind::LOOKAHEAD:
-        if ((match(node.inner, text, position) != kNoMatch) == node.negate) return kNoMatch;
+        if ((match(node.inner, search, position) != kNoMatch) == node.negate) return kNoMatch;
         break;
       case PatternNodeKind::ATOMIC:
-        position = match(node.inner, text, position);
+        position = match(node.inner, search, position);
         if (position == kNoMatch) return kNoMatch;
         break;
       default:
@@ -267,6 +281,8 @@ Status Pattern::parse_node(const nlohmann::json& fields, uint32_t index) {
         node.children.push_back(value.get<uint32_t>());
         in_range = in_range && node.children.back() < index;
       }
+      num_children_ += node.children.size();
+      if (num_children_ > kMaxChildren) return fail("too many alternatives");
       break;
     case PatternNodeKind::LITERAL:
       node.text = fields.at(1).get<std::string>();

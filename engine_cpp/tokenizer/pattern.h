@@ -47,8 +47,9 @@ class Pattern {
   // INVALID_ARGUMENT saying which node is wrong.
   static Result<Pattern> parse(const nlohmann::json& program, const CharClasses& classes);
 
-  // The first match that begins at or after `from`; false if there is none.
-  bool find(std::string_view text, size_t from, PatternMatch* match) const;
+  // The first match that begins at or after `from`; *found is false if there is none.
+  // RESOURCE_EXHAUSTED if a pattern that backtracks without end uses up its steps.
+  Status find(std::string_view text, size_t from, PatternMatch* match, bool* found) const;
 
  private:
   static constexpr size_t kNoMatch = static_cast<size_t>(-1);
@@ -81,17 +82,23 @@ class Pattern {
   FirstSet first_set(uint32_t index, const std::vector<FirstSet>& known) const;
   void make_dispatch(Node* node, const std::vector<FirstSet>& known) const;
 
-  size_t match(uint32_t start, std::string_view text, size_t position) const;
-  size_t match_class(const Node& node, std::string_view text, size_t position) const;
-  size_t match_class_sequence(const Node& node, std::string_view text, size_t position) const;
+  // One search: the text, and how many more nodes may be tried.
+  struct Search {
+    std::string_view text;
+    uint64_t steps_left;
+  };
+  size_t match(uint32_t start, Search* search, size_t position) const;
+  size_t match_class(const Node& node, Search* search, size_t position) const;
+  size_t match_class_sequence(const Node& node, Search* search, size_t position) const;
   bool holds(const Node& node, std::string_view text, size_t position) const;
-  // The end of at most `limit` characters of the class from `position` on; adds their number.
+  // The end of at most `limit` characters of the class from `position` on; sets their number.
   size_t consume(uint64_t mask, std::string_view text, size_t position, uint32_t limit,
                  uint32_t* count) const;
   uint64_t mask_at(std::string_view text, size_t position) const;
 
   std::vector<Node> nodes_;
   uint32_t start_ = 0;
+  size_t num_children_ = 0;  // of all ALTERNATIVES
   const CharClasses* classes_ = nullptr;
   const uint64_t* ascii_masks_ = nullptr;
 };

@@ -44,8 +44,7 @@ class Splitter {
  private:
   Status find(std::string_view text, size_t from, PatternMatch* match, bool* found) const {
     if (oniguruma_ != nullptr) return oniguruma_->find(text, from, match, found);
-    *found = program_->find(text, from, match);
-    return Status::ok_status();
+    return program_->find(text, from, match, found);
   }
 
   std::shared_ptr<const Pattern> program_;

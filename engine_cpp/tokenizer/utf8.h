@@ -60,8 +60,9 @@ inline CodePoint read_code_point(std::string_view text, size_t position) {
   return {value, 4};
 }
 
-// The start of the character that ends at `position`. REQUIRES 0 < position <= text.size().
+// The start of the character that ends at `position`. REQUIRES position <= text.size().
 inline size_t previous_code_point(std::string_view text, size_t position) {
+  if (position == 0) return 0;  // only after malformed bytes
   size_t start = position - 1;
   while (start > 0 && position - start < 4 &&
          (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) {

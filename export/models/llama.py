@@ -47,7 +47,7 @@ def read_spec(reader: ConfigReader) -> ModelSpec:
 
 
 def plan_layer(spec: ModelSpec, index: int) -> dict[str, TensorPlan]:
-    """For each constant of layer `index`'s artifact, the checkpoint's tensors that it is made of."""
+    """For each constant of layer `index`, the checkpoint's tensors that it is made of."""
     layer = spec.layer
     hidden, inner = layer.hidden_size, layer.intermediate_size
     q_features, kv_features = (

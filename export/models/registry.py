@@ -15,7 +15,7 @@ FAMILIES: dict[str, Callable[[ConfigReader], ModelSpec]] = {
 
 
 def read_spec(checkpoint: Checkpoint) -> ModelSpec:
-    """The spec of a checkpoint; unknown architectures and unread config keys are refused by name."""
+    """The spec of a checkpoint; refuses unknown architectures and unread config keys by name."""
     config = checkpoint.config
     names = config.get("architectures")
     if not isinstance(names, list) or len(names) != 1 or names[0] not in FAMILIES:

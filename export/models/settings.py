@@ -88,7 +88,9 @@ def rotary_settings(reader: ConfigReader) -> tuple[float, dict[str, Any]]:
         if not isinstance(value, dict):
             raise ExportError(f"{where}: config key {key!r}: expected an object, found {value!r}")
         if any(isinstance(entry, dict) for entry in value.values()):
-            raise ExportError(f"{where}: config key {key!r}: one entry per layer type is not supported")
+            raise ExportError(
+                f"{where}: config key {key!r}: one entry per layer type is not supported"
+            )
     spelled = []
     for settings in (new, old):
         entry = {k: v for k, v in settings.items() if v is not None}
@@ -141,9 +143,7 @@ def _factor(reader: ConfigReader, settings: dict[str, Any], key: str) -> float:
     return float(value)
 
 
-def _llama3(
-    reader: ConfigReader, inv_freq: torch.Tensor, settings: dict[str, Any]
-) -> torch.Tensor:
+def _llama3(reader: ConfigReader, inv_freq: torch.Tensor, settings: dict[str, Any]) -> torch.Tensor:
     """Long wavelengths are divided by the factor, short ones kept, those between blended."""
     factor, low, high, length = (
         _factor(reader, settings, key)

@@ -1,4 +1,4 @@
-"""What a family's file tells the rest of the exporter about a model: sizes, layers, tensor names."""
+"""What a family's file tells the exporter about a model: sizes, layers, tensor names."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ class BundleError(Exception):
 
 
 def read_manifest(bundle: Path) -> dict[str, Any]:
-    """The manifest of `bundle`, its hash checked. BundleError if it is damaged or of another format."""
+    """The manifest of `bundle`, its hash checked. BundleError if damaged or of another format."""
     path, hash_path = bundle / "manifest.json", bundle / "manifest.sha256"
     for file in (path, hash_path):
         if not file.is_file():

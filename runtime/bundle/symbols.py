@@ -15,18 +15,14 @@ SHARED_SYMBOLS = frozenset(
 
 # The native provider's own implementation of torch's shim.
 NATIVE_SYMBOLS = frozenset(
-    """aoti_torch_get_data_ptr aoti_torch_get_storage_size aoti_torch_get_storage_offset
-    aoti_torch_get_dim aoti_torch_get_numel aoti_torch_get_sizes aoti_torch_get_size
-    aoti_torch_get_strides aoti_torch_get_stride aoti_torch_get_dtype
-    aoti_torch_get_device_type aoti_torch_get_device_index aoti_torch_get_layout
-    aoti_torch_is_contiguous aoti_torch_is_defined
-    aoti_torch_new_uninitialized_tensor aoti_torch_new_tensor_handle
-    aoti_torch_delete_tensor_object aoti_torch_assign_tensors aoti_torch_assign_tensors_out
-    aoti_torch_empty_strided aoti_torch_create_tensor_from_blob
-    aoti_torch_create_tensor_from_blob_v2 aoti_torch__reinterpret_tensor aoti_torch_as_strided
-    aoti_torch_clone aoti_torch_copy_ aoti_torch_zero_
-    aoti_torch_grad_mode_is_enabled aoti_torch_grad_mode_set_enabled
-    aoti_torch_warn aoti_torch_check""".split()
+    """aoti_torch__reinterpret_tensor aoti_torch_as_strided aoti_torch_clone
+    aoti_torch_create_tensor_from_blob aoti_torch_create_tensor_from_blob_v2
+    aoti_torch_delete_tensor_object aoti_torch_empty_strided aoti_torch_get_data_ptr
+    aoti_torch_get_device_index aoti_torch_get_device_type aoti_torch_get_dim aoti_torch_get_dtype
+    aoti_torch_get_layout aoti_torch_get_numel aoti_torch_get_size aoti_torch_get_sizes
+    aoti_torch_get_storage_offset aoti_torch_get_storage_size aoti_torch_get_stride
+    aoti_torch_get_strides aoti_torch_grad_mode_is_enabled aoti_torch_grad_mode_set_enabled
+    aoti_torch_new_tensor_handle""".split()
 )
 
 # Vector functions of compiled loops, in 8 and 16 lanes.

@@ -71,15 +71,16 @@ def measure_reference(path: Path, texts: list[str], rounds: int) -> dict[str, li
         seconds[name].append(time.perf_counter() - start)
         return result
 
-    for _ in range(rounds):
+    def one_round() -> None:
         tokenizer = timed("open_s", lambda: Tokenizer.from_file(str(path)))
-        encode = tokenizer.encode
         encoded = timed(
-            "encode_s", lambda: [encode(text, add_special_tokens=False) for text in texts]
+            "encode_s", lambda: [tokenizer.encode(t, add_special_tokens=False) for t in texts]
         )
         ids = [encoding.ids for encoding in encoded]
-        decode = tokenizer.decode
-        timed("decode_s", lambda: [decode(one, skip_special_tokens=False) for one in ids])
+        timed("decode_s", lambda: [tokenizer.decode(i, skip_special_tokens=False) for i in ids])
+
+    for _ in range(rounds):
+        one_round()
     return seconds
 
 

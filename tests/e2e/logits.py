@@ -40,7 +40,7 @@ class LogitsTool:
 
 
 def chunk(request_id, tokens, start, stop, blocks, kind=None):
-    """The entry of a step that computes tokens[start:stop]; `blocks` is the request's whole table."""
+    """A step's entry that computes tokens[start:stop]; `blocks` is the request's whole table."""
     if kind is None:
         kind = "new" if start == 0 else "running"
     held = -(-start // BLOCK)

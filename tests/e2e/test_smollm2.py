@@ -65,5 +65,7 @@ def test_greedy_ids_equal_transformers(gguf, bundle, pinfer):
             gap = float(row[best] - row[found])
             assert gap < MARGIN, (len(prompt), i, found, best, gap)
             excused += 1
-    print(f"{NUM_PROMPTS * NEW_TOKENS} tokens, {excused} excused (reference's two best closer "
-          f"than {MARGIN})")
+    print(
+        f"{NUM_PROMPTS * NEW_TOKENS} tokens, {excused} excused (reference's two best closer "
+        f"than {MARGIN})"
+    )

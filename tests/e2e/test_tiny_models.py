@@ -101,9 +101,7 @@ def test_mixed_batch_is_exact(tied_bundle, build_dir):
         # First all but the last token, then every request decodes its last one.
         first = [chunk(f"r{i}", t, 0, len(t) - 1, tables[i]) for i, t in enumerate(cases) if i > 0]
         tool.step(first)
-        second = [
-            chunk(f"r{i}", t, len(t) - 1, len(t), tables[i]) for i, t in enumerate(cases)
-        ]
+        second = [chunk(f"r{i}", t, len(t) - 1, len(t), tables[i]) for i, t in enumerate(cases)]
         together = tool.step(second)
     for i, expected in enumerate(alone):
         assert together[i].tobytes() == expected.tobytes(), i

@@ -59,7 +59,8 @@ def test_constants():
 
 
 def _scalar_type(dtype: torch.dtype) -> int:
-    header = (Path(torch.__file__).parent / "include/torch/headeronly/core/ScalarType.h").read_text()
+    include = Path(torch.__file__).parent / "include"
+    header = (include / "torch/headeronly/core/ScalarType.h").read_text()
     names = re.findall(r"_\(\w+(?:::\w+)*(?:<[^>]*>)?, (\w+)\) /\* (\d+) \*/", header)
     table = {name: int(code) for name, code in names}
     spelled = {

@@ -36,7 +36,7 @@ def test_a_wrong_id_is_reported(reference):
     def encode(texts):
         ids = encode_with(reference)(texts)
         return [
-            one + [0] if "straße" in text else one for text, one in zip(texts, ids, strict=True)
+            [*one, 0] if "straße" in text else one for text, one in zip(texts, ids, strict=True)
         ]
 
     with pytest.raises(ExportError, match=r"differ from tokenizers .*stra\\xdfe"):

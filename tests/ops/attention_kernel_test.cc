@@ -43,9 +43,8 @@ struct Context {
     v_cache = k_cache;
     for (int64_t i = 0; i < length; ++i) {
       const int64_t block = block_table[static_cast<size_t>(i / block_size)];
-      kernel.write(k.data() + i * head_dim, v.data() + i * head_dim, head_dim, block_size,
-                   i % block_size, k_cache.data() + block * block_bytes,
-                   v_cache.data() + block * block_bytes);
+      kernel.write(k.data() + i * head_dim, v.data() + i * head_dim, head_dim, i % block_size,
+                   k_cache.data() + block * block_bytes, v_cache.data() + block * block_bytes);
     }
   }
 };
@@ -228,7 +227,7 @@ TEST_P(AttentionKernelTest, NonFiniteKeysSpoilOnlyRowsThatSeeThem) {
     const int64_t block_bytes = 16 * 32 * (is_bfloat16 ? 2 : 4);
     const int64_t block = context.block_table[position / 16];
     kernel(is_bfloat16)
-        .write(bad.data(), bad.data(), 32, 16, position % 16,
+        .write(bad.data(), bad.data(), 32, position % 16,
                context.k_cache.data() + block * block_bytes,
                context.v_cache.data() + block * block_bytes);
     const auto out = attend(kernel(is_bfloat16), context, q, rows, 24, false);

@@ -146,10 +146,9 @@ PINFER_EXPORT pinfer_status pinfer_tokenize(const pinfer_engine* engine, const c
                                             pinfer_error** error);
 
 /* Ids to text. Any thread. */
-PINFER_EXPORT pinfer_status pinfer_detokenize(const pinfer_engine* engine,
-                                              const int32_t* token_ids, size_t num_tokens,
-                                              bool skip_special_tokens, char** text,
-                                              size_t* text_size, pinfer_error** error);
+PINFER_EXPORT pinfer_status pinfer_detokenize(const pinfer_engine* engine, const int32_t* token_ids,
+                                              size_t num_tokens, bool skip_special_tokens,
+                                              char** text, size_t* text_size, pinfer_error** error);
 
 /* Renders the chat template. request_json: {"messages": [...], "tools", "documents",
  * "add_generation_prompt" (default true), "continue_final_message", "chat_template",

@@ -87,34 +87,43 @@ class Evaluator {
   Value make_macro(const MacroNode& node, Activation& activation);
   void bind_macro_arguments(const MacroNode& macro, Arguments& arguments, Activation& activation);
 
+  // Writes str(value) to where the output goes now.
+  void write(const Value& value);
   // An activation that closures may keep: it lives to the end of the rendering.
   Activation& keep_activation(int num_slots, Activation* parent);
 
   RenderContext& context_;
   const Value& variables_;
   std::vector<std::unique_ptr<Activation>> kept_;
-  std::string* output_ = nullptr;
+  OutputCapture* output_ = nullptr;
   const std::string* block_text_ = nullptr;  // what a filter of a block is applied to
   int depth_ = 0;
   int line_ = 0;
 };
 
-// Collects what is written while it lives.
+// Collects what is written while it lives, and charges it to the heap.
 class Evaluator::OutputCapture {
  public:
   explicit OutputCapture(Evaluator& evaluator)
       : evaluator_(evaluator), previous_(evaluator.output_) {
-    evaluator_.output_ = &text_;
+    evaluator_.output_ = this;
   }
-  ~OutputCapture() { evaluator_.output_ = previous_; }
+  ~OutputCapture() {
+    evaluator_.output_ = previous_;
+    evaluator_.context_.heap.release(charged_);
+  }
   OutputCapture(const OutputCapture&) = delete;
   OutputCapture& operator=(const OutputCapture&) = delete;
-  std::string& text() { return text_; }
+
+  void write(const Value& value);
+  const std::string& text() const { return text_; }
+  std::string take() { return std::move(text_); }
 
  private:
   Evaluator& evaluator_;
-  std::string* previous_;
+  OutputCapture* previous_;
   std::string text_;
+  size_t charged_ = 0;
 };
 
 // The activation of one call: kept if the function has functions inside, else gone after the call.

@@ -151,7 +151,7 @@ Value Evaluator::run_macro_body(const MacroNode& macro, Activation& activation) 
             : make_undefined(context_.heap, "parameter '" + parameter.name + "' was not provided");
   }
   run_body(macro.body, activation);
-  return make_string(context_.heap, std::move(capture.text()));
+  return make_string(context_.heap, capture.take());
 }
 
 }  // namespace pinfer::jinja

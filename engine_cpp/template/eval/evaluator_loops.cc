@@ -61,7 +61,7 @@ Evaluator::Flow Evaluator::run_for(const ForStatement& statement, Activation& ac
     return run_loop(statement, iterable, activation, activation, 0);
   }
   Value text = run_recursive_loop(statement, iterable, activation, 0);
-  *output_ += text.text();
+  write(text);
   return Flow::NORMAL;
 }
 
@@ -70,7 +70,7 @@ Value Evaluator::run_recursive_loop(const ForStatement& statement, const Value& 
   OutputCapture capture(*this);
   Activation& activation = keep_activation(*statement.recursive_slots, &outer);
   run_loop(statement, iterable, activation, outer, depth0);
-  return make_string(context_.heap, std::move(capture.text()));
+  return make_string(context_.heap, capture.take());
 }
 
 // `outer` is where the loop statement stands; for a plain loop it is `activation` itself.

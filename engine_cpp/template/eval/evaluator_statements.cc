@@ -6,12 +6,23 @@
 
 namespace pinfer::jinja {
 
+void Evaluator::OutputCapture::write(const Value& value) {
+  Heap& heap = evaluator_.context_.heap;
+  append_str(heap, text_, value);
+  if (text_.capacity() > charged_) {
+    heap.reserve(text_.capacity() - charged_);
+    charged_ = text_.capacity();
+  }
+}
+
+void Evaluator::write(const Value& value) { output_->write(value); }
+
 std::string Evaluator::run(const RootNode& root) {
   OutputCapture capture(*this);
   Activation& activation = keep_activation(root.num_slots, nullptr);
   enter_scope(root.enter, activation);
   run_body(root.body, activation);
-  return std::move(capture.text());
+  return capture.take();
 }
 
 Activation& Evaluator::keep_activation(int num_slots, Activation* parent) {
@@ -105,7 +116,7 @@ Evaluator::Flow Evaluator::run_statement(const Statement& statement, Activation&
       Value macro = make_macro(generation.macro, activation);
       Arguments none;
       Value text = call(macro, none);
-      append_str(context_.heap, *output_, text);
+      write(text);
       return Flow::NORMAL;
     }
     case StatementKind::BREAK:
@@ -118,8 +129,7 @@ Evaluator::Flow Evaluator::run_statement(const Statement& statement, Activation&
 
 void Evaluator::run_output(const OutputStatement& statement, Activation& activation) {
   for (const ExpressionPtr& node : statement.nodes) {
-    Value value = evaluate(*node, activation);
-    append_str(context_.heap, *output_, value);
+    write(evaluate(*node, activation));
   }
 }
 
@@ -139,7 +149,7 @@ Evaluator::Flow Evaluator::run_set_block(const SetBlockStatement& statement,
     Flow flow = run_body(statement.body, activation);
     if (flow != Flow::NORMAL) return flow;
     if (statement.filter == nullptr) {
-      value = make_string(context_.heap, std::move(capture.text()));
+      value = make_string(context_.heap, capture.take());
     } else {
       const std::string* outer_text = std::exchange(block_text_, &capture.text());
       value = evaluate(*statement.filter, activation);
@@ -164,7 +174,7 @@ Evaluator::Flow Evaluator::run_filter_block(const FilterBlockStatement& statemen
     value = evaluate(*statement.filter, activation);
     block_text_ = outer_text;
   }
-  append_str(context_.heap, *output_, value);
+  write(value);
   leave_scope(statement.enter, activation);
   return Flow::NORMAL;
 }
@@ -182,7 +192,7 @@ Evaluator::Flow Evaluator::run_with(const WithStatement& statement, Activation& 
 void Evaluator::run_call_block(const CallBlockStatement& statement, Activation& activation) {
   Value caller = make_macro(statement.macro, activation);
   Value value = evaluate_call(*statement.call, activation, caller);
-  append_str(context_.heap, *output_, value);
+  write(value);
 }
 
 void Evaluator::check_namespaces(const Target& target, Activation& activation) {

@@ -15,10 +15,17 @@ std::string join_path(const std::string& path, std::string_view field) {
 
 }  // namespace
 
-NodeReader::NodeReader(const Json& json, std::string path) : json_(&json), path_(std::move(path)) {
+NodeReader::NodeReader(const Json& json, const NodeReader* parent, std::string_view name,
+                       size_t index)
+    : json_(&json), parent_(parent), name_(name), index_(index) {
   if (!json.is_object()) {
-    throw TreeError(path_ + ": expected an object, found " + json.type_name());
+    throw TreeError(path() + ": expected an object, found " + json.type_name());
   }
+}
+
+std::string NodeReader::path() const {
+  std::string path = parent_ == nullptr ? std::string(name_) : join_path(parent_->path(), name_);
+  return index_ == kNoIndex ? path : path + "[" + std::to_string(index_) + "]";
 }
 
 void NodeReader::fail(std::string_view name, std::string_view expected) const {
@@ -28,7 +35,7 @@ void NodeReader::fail(std::string_view name, std::string_view expected) const {
     std::string dumped = found->dump(-1, ' ', true, Json::error_handler_t::replace);
     if (dumped.size() <= 60) shown = dumped;
   }
-  throw TreeError(join_path(path_, name) + ": expected " + std::string(expected) + ", found " +
+  throw TreeError(join_path(path(), name) + ": expected " + std::string(expected) + ", found " +
                   shown);
 }
 
@@ -66,7 +73,7 @@ std::optional<int64_t> NodeReader::optional_integer(std::string_view name, int64
 }
 
 NodeReader NodeReader::object(std::string_view name) const {
-  return NodeReader(field(name), join_path(path_, name));
+  return NodeReader(field(name), this, name, kNoIndex);
 }
 
 std::vector<NodeReader> NodeReader::objects(std::string_view name) const {
@@ -74,9 +81,7 @@ std::vector<NodeReader> NodeReader::objects(std::string_view name) const {
   if (!list.is_array()) fail(name, "a list");
   std::vector<NodeReader> readers;
   readers.reserve(list.size());
-  for (size_t i = 0; i < list.size(); ++i) {
-    readers.emplace_back(list[i], join_path(path_, name) + "[" + std::to_string(i) + "]");
-  }
+  for (size_t i = 0; i < list.size(); ++i) readers.push_back(NodeReader(list[i], this, name, i));
   return readers;
 }
 

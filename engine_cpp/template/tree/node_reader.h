@@ -23,12 +23,14 @@ class TreeError : public std::exception {
   std::string message_;
 };
 
-// One object of the tree, with the path to it for messages.
+// One object of the tree. Knows the way to it from its parent, which must outlive it; the path is
+// only written out for messages.
 class NodeReader {
  public:
-  NodeReader(const Json& json, std::string path);
+  // The outermost object. Keeps references to both.
+  NodeReader(const Json& json, std::string_view name) : NodeReader(json, nullptr, name, kNoIndex) {}
 
-  const std::string& path() const { return path_; }
+  std::string path() const;
   [[noreturn]] void fail(std::string_view field, std::string_view expected) const;
 
   bool is_null(std::string_view field) const;
@@ -41,8 +43,14 @@ class NodeReader {
   std::vector<NodeReader> objects(std::string_view name) const;
 
  private:
+  static constexpr size_t kNoIndex = static_cast<size_t>(-1);
+
+  NodeReader(const Json& json, const NodeReader* parent, std::string_view name, size_t index);
+
   const Json* json_;
-  std::string path_;
+  const NodeReader* parent_;
+  std::string_view name_;  // of the field of the parent
+  size_t index_;           // in the list of that field
 };
 
 }  // namespace pinfer::jinja

@@ -33,7 +33,7 @@ struct RenderLimits {
   int64_t max_steps = 50'000'000;             // nodes evaluated, elements and 64-byte runs touched
   size_t max_memory_bytes = size_t{1} << 29;  // values alive at one time
   size_t max_output_bytes = size_t{1} << 26;  // of the text, and of any one string
-  int max_depth = 2000;                       // nested evaluations
+  int max_depth = 1200;                       // nested evaluations
   int max_value_depth = 500;                  // nested lists, dicts and iterators
 };
 
@@ -51,7 +51,7 @@ class Heap {
     if (steps_ > limits_.max_steps) fail_steps();
   }
   // For work on `bytes` of text.
-  void spend_bytes(size_t bytes) { spend(1 + static_cast<int64_t>(bytes / 64)); }
+  void spend_bytes(size_t bytes) { spend(1 + static_cast<int64_t>(bytes / 16)); }
 
   void reserve(size_t bytes) {
     memory_bytes_ += bytes;

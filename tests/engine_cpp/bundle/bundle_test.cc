@@ -26,8 +26,10 @@ class BundleTest : public testing::Test {
     write("chat_template.json", "{}");
     write_manifest(R"({"format_version":1,"exporter_version":"0","parts":["text"],
       "text":{"eos_token_ids":[]},"generation_defaults":{},"files":{
-      "tokenizer.bin":{"size":6,"sha256":")" + hash("tables") + R"("},
-      "chat_template.json":{"size":2,"sha256":")" + hash("{}") + R"("}}})");
+      "tokenizer.bin":{"size":6,"sha256":")" +
+                   hash("tables") + R"("},
+      "chat_template.json":{"size":2,"sha256":")" +
+                   hash("{}") + R"("}}})");
   }
 
   void write(const std::string& name, const std::string& text) {
@@ -42,8 +44,7 @@ class BundleTest : public testing::Test {
   void expect_refused(VerifyLevel level, const std::string& part) {
     const auto result = Bundle::open(path_, level);
     ASSERT_FALSE(result.ok());
-    EXPECT_NE(result.status().message().find(part), std::string::npos)
-        << result.status().message();
+    EXPECT_NE(result.status().message().find(part), std::string::npos) << result.status().message();
   }
 
   std::string path_;

@@ -53,8 +53,8 @@ TEST(Manifest, RefusesAnotherFormatVersion) {
 TEST(Manifest, NamesTheFieldThatIsWrong) {
   expect_refused(replaced(text_manifest(), "[2, 5]", "[2, -5]"), StatusCode::DATA_LOSS,
                  "manifest.text.eos_token_ids[1]");
-  expect_refused(replaced(text_manifest(), "\"size\": 3", "\"size\": \"3\""),
-                 StatusCode::DATA_LOSS, "manifest.files.tokenizer.bin.size");
+  expect_refused(replaced(text_manifest(), "\"size\": 3", "\"size\": \"3\""), StatusCode::DATA_LOSS,
+                 "manifest.files.tokenizer.bin.size");
   expect_refused(replaced(text_manifest(), "aaaa", "AAAA"), StatusCode::DATA_LOSS, "sha256");
   expect_refused(replaced(text_manifest(), "\"parts\": [\"text\"],", ""), StatusCode::DATA_LOSS,
                  "manifest.parts: missing");

@@ -14,7 +14,8 @@ TEST(ParseJson, KeepsTheOrderOfKeys) {
 }
 
 TEST(ParseJson, RefusesWhatIsNotJson) {
-  for (const char* text : {"", "{", "[1,]", "{\"a\":1} x", "\xef\xbb\xbf\xef{}", "\"\xff\"", "nan"}) {
+  for (const char* text :
+       {"", "{", "[1,]", "{\"a\":1} x", "\xef\xbb\xbf\xef{}", "\"\xff\"", "nan"}) {
     const auto json = parse_json(text);
     ASSERT_FALSE(json.ok()) << text;
     EXPECT_NE(json.status().message().find("at byte"), std::string::npos);

@@ -54,11 +54,10 @@ Status run(const std::string& path, int threads, int64_t num_blocks) {
   const pinfer::Manifest& manifest = bundle->manifest();
   PINFER_ASSIGN_OR_RETURN(std::unique_ptr<pinfer::Model> model,
                           pinfer::Model::load(bundle, pinfer::native_provider()));
-  PINFER_ASSIGN_OR_RETURN(
-      std::unique_ptr<pinfer::KVCacheMemory> memory,
-      pinfer::KVCacheMemory::create({manifest.num_layers, num_blocks, manifest.num_kv_heads,
-                                     manifest.head_dim, manifest.block_size,
-                                     manifest.kv_cache_dtype}));
+  PINFER_ASSIGN_OR_RETURN(std::unique_ptr<pinfer::KVCacheMemory> memory,
+                          pinfer::KVCacheMemory::create(
+                              {manifest.num_layers, num_blocks, manifest.num_kv_heads,
+                               manifest.head_dim, manifest.block_size, manifest.kv_cache_dtype}));
   // What a recycled block may hold must never matter.
   const size_t bytes = static_cast<size_t>(memory->shape().bytes_per_block() * num_blocks) /
                        static_cast<size_t>(2 * manifest.num_layers);

@@ -81,8 +81,10 @@ TEST(KVCacheManagerTest, WholePromptHasToFitAtAdmission) {
 }
 
 TEST(KVCacheManagerTest, ReservedBlocksAreOutOfBoundsAtAdmissionOnly) {
-  KVCacheManager manager(make_config(5));
-  const auto request = make_request(8);
+  EngineConfig config = make_config(5);
+  config.scheduler_reserve_full_isl = false;
+  KVCacheManager manager(config);
+  const auto request = make_request(20);
   EXPECT_FALSE(admit(manager, *request, 8, 3));
   EXPECT_TRUE(admit(manager, *request, 8, 2));
   EXPECT_TRUE(manager.allocate_for_running(*request, 8));

@@ -143,8 +143,8 @@ TEST(ToolCallArgumentsTest, BadTextIsNamedByPath) {
 }
 
 TEST(ToolCallArgumentsTest, OtherShapesAreLeftAlone) {
-  for (const char* text : {"null", "{}", "[1]", R"([{"tool_calls": 1}])", R"([{"tool_calls": [1]}])",
-                           R"([{"tool_calls": [{"function": []}]}])"}) {
+  for (const char* text : {"null", "{}", "[1]", R"([{"tool_calls": 1}])",
+                           R"([{"tool_calls": [1]}])", R"([{"tool_calls": [{"function": []}]}])"}) {
     Json messages = Json::parse(text);
     EXPECT_TRUE(parse_tool_call_arguments(messages).ok());
     EXPECT_EQ(messages, Json::parse(text));

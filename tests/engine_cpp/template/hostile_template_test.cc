@@ -22,6 +22,8 @@ class HostileTemplateTest : public ::testing::Test {
     RenderInput input;
     input.messages = one_message();
     input.template_name = name;
+    input.limits.max_steps = 10'000'000;  // a fifth of the default: the tests run under sanitizers
+    input.limits.max_memory_bytes = size_t{1} << 27;
     return input;
   }
 

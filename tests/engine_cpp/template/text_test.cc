@@ -17,14 +17,14 @@ TEST(Utf8Test, FindsTheFirstInvalidByte) {
   EXPECT_EQ(utf8_error("aé天\U0001F600"), std::nullopt);
   EXPECT_EQ(utf8_error("\xEF\xBF\xBF\xF4\x8F\xBF\xBF"), std::nullopt);
   EXPECT_EQ(utf8_error("ab\xff"), 2u);
-  EXPECT_EQ(utf8_error("a\x80"), 1u);              // continuation alone
-  EXPECT_EQ(utf8_error("\xC3"), 0u);               // cut
-  EXPECT_EQ(utf8_error("a\xE5\xA4"), 1u);          // cut
-  EXPECT_EQ(utf8_error("\xC0\x80"), 0u);           // overlong
-  EXPECT_EQ(utf8_error("\xE0\x80\x80"), 0u);       // overlong
-  EXPECT_EQ(utf8_error("\xF0\x80\x80\x80"), 0u);   // overlong
-  EXPECT_EQ(utf8_error("\xED\xA0\x80"), 0u);       // surrogate
-  EXPECT_EQ(utf8_error("\xF4\x90\x80\x80"), 0u);   // beyond U+10FFFF
+  EXPECT_EQ(utf8_error("a\x80"), 1u);             // continuation alone
+  EXPECT_EQ(utf8_error("\xC3"), 0u);              // cut
+  EXPECT_EQ(utf8_error("a\xE5\xA4"), 1u);         // cut
+  EXPECT_EQ(utf8_error("\xC0\x80"), 0u);          // overlong
+  EXPECT_EQ(utf8_error("\xE0\x80\x80"), 0u);      // overlong
+  EXPECT_EQ(utf8_error("\xF0\x80\x80\x80"), 0u);  // overlong
+  EXPECT_EQ(utf8_error("\xED\xA0\x80"), 0u);      // surrogate
+  EXPECT_EQ(utf8_error("\xF4\x90\x80\x80"), 0u);  // beyond U+10FFFF
   EXPECT_EQ(utf8_error("\xF8\x88\x80\x80\x80"), 0u);
 }
 
@@ -40,11 +40,23 @@ TEST(Utf8Test, GoesThroughCharacters) {
 
 TEST(NumberTextTest, FloatReprIsPythons) {
   const std::pair<double, const char*> cases[] = {
-      {0.0, "0.0"},        {-0.0, "-0.0"},       {1.0, "1.0"},           {0.1, "0.1"},
-      {1e15, "1000000000000000.0"}, {1e16, "1e+16"}, {123456789012345678.0, "1.2345678901234568e+17"},
-      {1e22, "1e+22"},     {1e-4, "0.0001"},     {1e-5, "1e-05"},        {1.5e-7, "1.5e-07"},
-      {5e-324, "5e-324"},  {1.7976931348623157e308, "1.7976931348623157e+308"},
-      {100.25, "100.25"},  {-2.5e-10, "-2.5e-10"}, {HUGE_VAL, "inf"},    {-HUGE_VAL, "-inf"},
+      {0.0, "0.0"},
+      {-0.0, "-0.0"},
+      {1.0, "1.0"},
+      {0.1, "0.1"},
+      {1e15, "1000000000000000.0"},
+      {1e16, "1e+16"},
+      {123456789012345678.0, "1.2345678901234568e+17"},
+      {1e22, "1e+22"},
+      {1e-4, "0.0001"},
+      {1e-5, "1e-05"},
+      {1.5e-7, "1.5e-07"},
+      {5e-324, "5e-324"},
+      {1.7976931348623157e308, "1.7976931348623157e+308"},
+      {100.25, "100.25"},
+      {-2.5e-10, "-2.5e-10"},
+      {HUGE_VAL, "inf"},
+      {-HUGE_VAL, "-inf"},
       {std::nan(""), "nan"}};
   for (const auto& [value, text] : cases) EXPECT_EQ(float_repr(value), text);
 }
@@ -92,7 +104,8 @@ TEST(PythonTextTest, FindsInLinearTime) {
   EXPECT_EQ(find_text("abc", "", 1), 1u);
   EXPECT_EQ(find_text("abc", "c", 9), std::string_view::npos);
   EXPECT_EQ(rfind_text("abcabc", "abc"), 3u);
-  EXPECT_EQ(rfind_text(std::string(20, 'x') + "y" + std::string(20, 'x'), std::string(20, 'x')), 21u);
+  EXPECT_EQ(rfind_text(std::string(20, 'x') + "y" + std::string(20, 'x'), std::string(20, 'x')),
+            21u);
 }
 
 TEST(PythonTextTest, EmptyTexts) {

@@ -1,10 +1,11 @@
 // Values: dicts, comparison, and the bounds of the heap.
+#include "template/value/value.h"
+
 #include <gtest/gtest.h>
 
 #include "template/value/compare.h"
 #include "template/value/dict.h"
 #include "template/value/show.h"
-#include "template/value/value.h"
 
 namespace pinfer::jinja {
 namespace {

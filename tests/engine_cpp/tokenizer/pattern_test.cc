@@ -62,8 +62,11 @@ class PatternTest : public testing::Test {
     EXPECT_TRUE(pattern.ok()) << pattern.status().message();
     std::string joined;
     PatternMatch match;
-    for (size_t from = 0; pattern.value().find(text, from, &match) && match.end > match.begin;
-         from = match.end) {
+    bool found = true;
+    for (size_t from = 0; found; from = match.end) {
+      EXPECT_TRUE(pattern.value().find(text, from, &match, &found).ok());
+      found = found && match.end > match.begin;
+      if (!found) break;
       joined += (joined.empty() ? "" : "|") + text.substr(match.begin, match.end - match.begin);
     }
     return joined;
@@ -118,6 +121,17 @@ TEST_F(PatternTest, ClassSequences) {
   EXPECT_EQ(matches(pairs, "a1bx"), "");
   const json optional = {{0}, {11, "b2", 0}, {10, {0, 1}, 0, kMany, 0, 1}};
   EXPECT_EQ(matches(optional, "a1b2"), "a1b2");
+}
+
+TEST_F(PatternTest, EndlessBacktrackingGivesUp) {
+  // a?a?...a?b: every way to share the letters out is tried.
+  json nodes = {{0}, {11, "b", 0}};
+  for (int i = 1; i <= 40; ++i) nodes.push_back({1, 0, 0, 1, 0, i});
+  const auto pattern = Pattern::parse({{"nodes", nodes}, {"start", nodes.size() - 1}}, classes_);
+  PatternMatch match;
+  bool found = false;
+  const Status status = pattern.value().find(std::string(40, 'a'), 0, &match, &found);
+  EXPECT_EQ(status.code(), StatusCode::RESOURCE_EXHAUSTED);
 }
 
 TEST_F(PatternTest, WrongProgramsAreRefused) {

@@ -1,0 +1,23 @@
+# cmake -DNM=nm -DOBJECTS=a.o;b.o,c.o -P check_isa_objects.cmake
+# Fails if an object of one instruction set (its name has "avx") defines a weak or unique symbol.
+string(REPLACE "," ";" OBJECTS "${OBJECTS}")
+set(checked 0)
+foreach(object ${OBJECTS})
+  if(NOT object MATCHES "avx")
+    continue()
+  endif()
+  math(EXPR checked "${checked} + 1")
+  execute_process(COMMAND ${NM} -C --defined-only ${object}
+                  OUTPUT_VARIABLE symbols RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${NM} failed for ${object}")
+  endif()
+  string(REGEX MATCHALL "[^\n]* [WVu] [^\n]*" shared "${symbols}")
+  if(shared)
+    message(FATAL_ERROR "${object} defines symbols that other files may be given: ${shared}")
+  endif()
+endforeach()
+message(STATUS "${checked} objects checked")
+if(checked EQUAL 0 AND CMAKE_HOST_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  message(FATAL_ERROR "no object of an instruction set among: ${OBJECTS}")
+endif()

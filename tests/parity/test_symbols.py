@@ -1,0 +1,16 @@
+"""The exporter's lists of what providers have, against the provider itself."""
+
+import ctypes
+
+from pinfer.runtime.bundle.symbols import NATIVE_SYMBOLS, SHARED_SYMBOLS, VECTOR_FUNCTIONS
+from pinfer.runtime.library import find_library
+
+
+def test_native_provider_has_what_the_exporter_promises():
+    library = ctypes.CDLL(str(find_library()))
+    has = library.pinfer_testing_native_symbol
+    promised = sorted(NATIVE_SYMBOLS | SHARED_SYMBOLS | VECTOR_FUNCTIONS)
+    assert len(promised) > 40
+    missing = [name for name in promised if has(name.encode()) != 1]
+    assert not missing
+    assert has(b"aoti_torch_cpu_no_such_op") == 0
