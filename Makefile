@@ -48,7 +48,7 @@ $(VENV)/.torch: | $(VENV)/.packages
 
 # The build tree is kept, so that only what changed is compiled again.
 $(VENV)/.installed: $(SOURCES) | $(VENV)/.torch
-	$(BIN)/pip install -q --no-build-isolation '.[export]'
+	$(BIN)/pip install -q --no-build-isolation -C cmake.define.PINFER_WERROR=ON '.[export]'
 	touch $@
 
 $(VENV)/.test-tools: | $(VENV)/.torch
@@ -64,21 +64,29 @@ $(BUILD)/.tests: $(SOURCES) $(TEST_SOURCES) $(VENV)/.installed $(VENV)/.test-too
 build-tests: $(BUILD)/.tests
 
 test: build-tests lint
-	ctest --test-dir $(BUILD) --output-on-failure -j 2 -LE slow
+	ctest --no-tests=error --test-dir $(BUILD) --output-on-failure -j 2 -LE slow
 	$(BIN)/python -m pytest -q -m 'not slow and not gpu'
 
 test-slow: build-tests
-	ctest --test-dir $(BUILD) --output-on-failure
+	ctest --no-tests=error --test-dir $(BUILD) --output-on-failure
 	$(BIN)/python -m pytest -q
 
 # C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer, threaded ones under ThreadSanitizer.
 sanitize: $(VENV)/.test-tools
 	cmake --preset cpu-asan >/dev/null
 	cmake --build --preset cpu-asan
-	ctest --test-dir build/cpu-asan --output-on-failure -j 2 -LE slow
+	ctest --no-tests=error --test-dir build/cpu-asan --output-on-failure -j 2 -LE slow
 	cmake --preset cpu-tsan >/dev/null
 	cmake --build --preset cpu-tsan --target pinfer_threaded_tests
-	ctest --test-dir build/cpu-tsan --output-on-failure -L threads
+	ctest --no-tests=error --test-dir build/cpu-tsan --output-on-failure -L threads
+
+# Benchmarks of the ops and the scheduler (needs libbenchmark-dev), and of start and decode.
+bench: $(BUILD)/.tests $(DEMO_BUNDLE)/manifest.json
+	cmake --preset cpu-release -DPINFER_BUILD_BENCHMARKS=ON >/dev/null
+	cmake --build --preset cpu-release --target ops_bench scheduler_bench
+	$(BUILD)/tests/bench/scheduler_bench
+	$(BUILD)/tests/bench/ops_bench
+	$(BIN)/python tests/bench/start_bench.py $(BIN)/pinfer $(DEMO_BUNDLE)
 
 lint: $(VENV)/.test-tools
 	$(BIN)/ruff check -q .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from importlib.metadata import version
@@ -44,7 +45,7 @@ class StageReport:
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path),
               help="The bundle directory to write.")  # fmt: skip
 @click.option("--dtype", type=click.Choice(DTYPES),
-              help="Of weights and cache; default: the checkpoint's (float16: bfloat16).")  # fmt: skip
+              help="Of weights and cache; default: the checkpoint's.")  # fmt: skip
 @click.option("--cpu-isa", type=click.Choice(CPU_ISAS), default="x86-64-v3", show_default=True,
               help="Instruction set that the bundle is compiled for.")  # fmt: skip
 @click.option("--max-model-len", type=click.IntRange(min=2),
@@ -87,8 +88,10 @@ def command(
 
 def main() -> None:
     """Exit codes: 0 done, 1 refused or failed, 2 usage."""
+    # As an exception, so that temporary directories are removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        command.main(prog_name=PROGRAM, standalone_mode=False)
+        command.main(prog_name=PROGRAM, standalone_mode=False, auto_envvar_prefix="PINFER")
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except click.UsageError as error:
@@ -101,6 +104,10 @@ def main() -> None:
         sys.exit(1)
     except (KeyboardInterrupt, click.Abort):
         print(f"{PROGRAM}: error: interrupted", file=sys.stderr)
+        sys.exit(1)
+    except Exception as error:  # input that no check has foreseen must not end in a traceback
+        kind = type(error).__name__
+        print(f"{PROGRAM}: error: {kind}: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(1)
 
 

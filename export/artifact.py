@@ -115,7 +115,8 @@ def build(name: str, sources: Sources, cpu_isa: str, folder: Path) -> BuiltArtif
     _run([cxx, "-c", "trampolines.s", "-o", "trampolines.o"], name, folder)
     objects = ["wrapper.o", "kernels.o", "constants.o", "trampolines.o"]
     link = ["-shared", "-s", "-Wl,-z,defs", "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections",
-            "-Wl,--build-id=none", "-Wl,--version-script=exports.map", "-static-libstdc++", "-static-libgcc"]  # fmt: skip
+            "-Wl,--build-id=none", "-Wl,--version-script=exports.map",
+            "-static-libstdc++", "-static-libgcc"]  # fmt: skip
     _run([cxx, *link, *objects, "-o", f"{name}.so"], name, folder)
     return BuiltArtifact(folder / f"{name}.so", symbols)
 

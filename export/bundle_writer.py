@@ -31,6 +31,7 @@ class BundleWriter:
     """The bundle under construction. Use as a context manager: leaves nothing behind on failure."""
 
     def __init__(self, output: Path, force: bool) -> None:
+        output = output.resolve()  # a link keeps pointing at the bundle that is replaced behind it
         self.output = output
         self.files: dict[str, dict[str, Any]] = {}
         self._force = force
@@ -120,9 +121,13 @@ def _exchange(new: Path, old: Path) -> None:
         if renameat2(*arguments) == 0:
             return
     # Two steps where the file system cannot exchange: between them the old bundle stands aside.
-    aside = new.with_name(f"{new.name}0")
+    aside = new.with_name(f"{new.name}.old")
     os.rename(old, aside)
-    os.rename(new, old)
+    try:
+        os.rename(new, old)
+    except OSError:
+        os.rename(aside, old)
+        raise
     shutil.rmtree(aside, ignore_errors=True)
 
 

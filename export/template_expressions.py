@@ -119,7 +119,7 @@ class ExpressionCompiler:
         value = node.value
         if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
             self.fail(f"the integer {value} (more than 64 bits)", node)
-        is_scalar = value is None or isinstance(value, (bool, int, float, str))
+        is_scalar = value is None or isinstance(value, bool | int | float | str)
         if not is_scalar or not is_finite_constant(value):
             self.fail(f"the constant {value!r}", node)
         if isinstance(value, str):

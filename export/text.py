@@ -12,7 +12,14 @@ from pinfer.export.template_tree import compile_chat_template
 from pinfer.export.tokenizer_tables import compile_tokenizer
 
 SPECIAL_TOKEN_KEYS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
-GENERATION_KEYS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+# Sampling parameters that are taken over: least and greatest value, type.
+GENERATION_KEYS: dict[str, tuple[float, float, Any]] = {
+    "temperature": (0.0, 1e6, int | float),
+    "top_p": (1e-9, 1.0, int | float),
+    "top_k": (-1, 2**31 - 1, int),
+    "min_p": (0.0, 1.0, int | float),
+    "repetition_penalty": (1e-9, 1e6, int | float),
+}
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,11 @@ def eos_token_ids(checkpoint: Checkpoint, tokens: dict[str, str]) -> tuple[int, 
 
 def _bos_token_id(checkpoint: Checkpoint, tokens: dict[str, str]) -> int | None:
     value = checkpoint.config.get("bos_token_id")
-    return value if isinstance(value, int) else _token_id(checkpoint, tokens.get("bos_token"))
+    return (
+        value
+        if type(value) is int and value >= 0
+        else _token_id(checkpoint, tokens.get("bos_token"))
+    )
 
 
 def _token_id(checkpoint: Checkpoint, token: str | None) -> int | None:
@@ -96,6 +107,14 @@ def generation_defaults(checkpoint: Checkpoint) -> dict[str, Any]:
     """Sampling parameters that generation_config.json sets; do_sample false means greedy."""
     config = checkpoint.generation_config
     defaults = {key: config[key] for key in GENERATION_KEYS if config.get(key) is not None}
+    for key, value in defaults.items():
+        low, high, kind = GENERATION_KEYS[key]
+        if isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high:
+            raise ExportError(
+                f"{checkpoint.source}: generation_config: {key}: expected a number from {low} to"
+                f" {high}, found {value!r}"
+            )
     if config.get("do_sample") is False:
-        return {"temperature": 0.0}
+        kept = {k: v for k, v in defaults.items() if k == "repetition_penalty"}
+        return {**kept, "temperature": 0.0}
     return defaults

@@ -9,7 +9,16 @@ SUFFIXES = ("*.h", "*.hpp", "*.cc", "*.cpp", "*.cu", "*.cuh")
 
 def main() -> int:
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *SUFFIXES],
+        [
+            "git",
+            "-c",
+            "safe.directory=*",
+            "ls-files",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            *SUFFIXES,
+        ],
         capture_output=True,
         text=True,
         check=True,

@@ -9,7 +9,7 @@ namespace {
 
 // Sizes are rounded up to one of eight steps per power of two, so that neighbouring sizes share
 // buffers and at most an eighth is wasted.
-constexpr size_t kMinBytes = 256;
+constexpr size_t kMinBytes = 512;  // from here every step is a multiple of the alignment
 constexpr int kStepsLog2 = 3;
 constexpr size_t kNumClasses = 64 << kStepsLog2;
 

@@ -172,7 +172,7 @@ void read_lines(Engine* engine, PendingQueue* queue) {
   while (std::getline(std::cin, line)) {
     try {
       queue->push(submit_line(*engine, line));
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       queue->push(std::string(error.what()));
     }
   }

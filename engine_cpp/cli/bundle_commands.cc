@@ -21,26 +21,26 @@ void print_summary(const nlohmann::json& manifest) {
   const auto line = [](const char* name, const std::string& value) {
     std::printf("%-18s%s\n", name, value.c_str());
   };
-  line("format version", manifest["format_version"].dump());
-  line("parts", joined(manifest["parts"]));
-  line("exporter", manifest["exporter_version"].get<std::string>());
+  line("format version", manifest.at("format_version").dump());
+  line("parts", joined(manifest.at("parts")));
+  line("exporter", manifest.at("exporter_version").get<std::string>());
   if (manifest.contains("model")) {
-    const auto& model = manifest["model"];
-    line("model", model["model_name"].get<std::string>());
-    line("architecture", model["architecture"].get<std::string>());
-    line("dtype", model["dtype"].get<std::string>());
-    line("layers", model["num_layers"].dump());
-    line("vocabulary", model["vocab_size"].dump());
-    line("context", model["max_model_len"].dump());
-    line("target", manifest["target"]["device"].get<std::string>() + " " +
-                       manifest["target"]["cpu_isa"].get<std::string>());
-    line("providers", joined(manifest["providers"]));
+    const auto& model = manifest.at("model");
+    line("model", model.at("model_name").get<std::string>());
+    line("architecture", model.at("architecture").get<std::string>());
+    line("dtype", model.at("dtype").get<std::string>());
+    line("layers", model.at("num_layers").dump());
+    line("vocabulary", model.at("vocab_size").dump());
+    line("context", model.at("max_model_len").dump());
+    line("target", manifest.at("target").at("device").get<std::string>() + " " +
+                       manifest.at("target").at("cpu_isa").get<std::string>());
+    line("providers", joined(manifest.at("providers")));
   }
-  if (manifest.contains("text")) line("end ids", joined(manifest["text"]["eos_token_ids"]));
+  if (manifest.contains("text")) line("end ids", joined(manifest.at("text").at("eos_token_ids")));
   uint64_t total = 0;
-  for (const auto& [name, file] : manifest["files"].items()) {
-    std::printf("%14s  %s\n", file["size"].dump().c_str(), name.c_str());
-    total += file["size"].get<uint64_t>();
+  for (const auto& [name, file] : manifest.at("files").items()) {
+    std::printf("%14s  %s\n", file.at("size").dump().c_str(), name.c_str());
+    total += file.at("size").get<uint64_t>();
   }
   std::printf("%14llu  bytes in all\n", static_cast<unsigned long long>(total));
 }

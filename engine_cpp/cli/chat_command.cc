@@ -54,6 +54,7 @@ int chat(ChatFlags& flags) {
   Stats stats;
   std::string line;
   for (;;) {
+    clear_interrupt();
     if (is_terminal) std::fprintf(stderr, "> ");
     if (!std::getline(std::cin, line)) break;
     if (line == "/exit") break;
@@ -62,7 +63,6 @@ int chat(ChatFlags& flags) {
       continue;
     }
     if (line.empty()) continue;
-    clear_interrupt();
     answer(engine, flags, line, &messages, &stats);
   }
   if (flags.stats) std::fprintf(stderr, "%s\n", stats.json(engine).c_str());

@@ -44,6 +44,8 @@ Json parse_line(const std::string& line) {
     return json;
   } catch (const nlohmann::json::parse_error& error) {
     refuse("not valid JSON, at byte " + std::to_string(error.byte));
+  } catch (const nlohmann::json::exception& error) {  // a number beyond what a double holds
+    refuse(std::string("not valid JSON: ") + error.what());
   }
 }
 
@@ -117,7 +119,7 @@ void answer_lines(const std::function<Json(const Json&)>& answer) {
     Json result;
     try {
       result = answer(parse_line(line));
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       result = error_answer(error.what());
     }
     print_line(result);

@@ -2,7 +2,6 @@
 // "max_num_seqs must be in [1, 65536], got 0".
 #pragma once
 
-#include <cmath>
 #include <sstream>
 #include <string>
 #include <string_view>

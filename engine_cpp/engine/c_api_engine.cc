@@ -152,7 +152,13 @@ pinfer_status pinfer_engine_open(const char* bundle_path, const pinfer_engine_op
   });
 }
 
-void pinfer_engine_close(pinfer_engine* engine) { delete engine; }
+void pinfer_engine_close(pinfer_engine* engine) {
+  if (engine == nullptr) return;
+  // A request that aborts at this moment may hold the engine for a little longer: the threads are
+  // joined here, not by whoever lets go last.
+  engine->engine->shutdown();
+  delete engine;
+}
 
 pinfer_status pinfer_engine_drain(pinfer_engine* engine, int64_t timeout_ms, pinfer_error** error) {
   return pinfer::guarded(error, [&]() -> Status {

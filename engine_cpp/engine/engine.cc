@@ -39,12 +39,15 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, EngineOpti
   if (!engine->bundle_->manifest().has_text) {
     return Status::failed_precondition(path + ": the bundle holds no text part");
   }
+  engine->report(0.2, "manifest");
   PINFER_ASSIGN_OR_RETURN(engine->text_, TextProcessor::open(*engine->bundle_));
+  engine->report(0.4, "text");
   if (engine->bundle_->manifest().has_model && !engine->options_.text_only) {
     PINFER_RETURN_IF_ERROR(engine->load_model());
     engine->start();
   }
   engine->load_ms_ = milliseconds_since(begin);
+  engine->report(1.0, "ready");
   engine->log(LogLevel::INFO, "loaded " + path + " in " + std::to_string(engine->load_ms_) + " ms");
   return engine;
 }
@@ -93,7 +96,9 @@ void Engine::start() {
   thread_ = std::thread([this] { run(); });
 }
 
-Engine::~Engine() {
+Engine::~Engine() { shutdown(); }
+
+void Engine::shutdown() {
   if (!thread_.joinable()) return;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -145,7 +150,10 @@ Result<RequestHandle> Engine::submit(GenerateRequest request) {
   SamplingParams& params = request.sampling_params;
   const int32_t room =
       config_.max_model_len - static_cast<int32_t>(request.prompt_token_ids.size());
-  params.max_tokens = params.max_tokens == 0 ? room : std::min(params.max_tokens, room);
+  if (params.max_tokens == 0 || params.max_tokens > room) {
+    params.max_tokens = room;
+    params.min_tokens = std::min(params.min_tokens, room);
+  }
   PINFER_RETURN_IF_ERROR(params.validate());
 
   RequestHandle handle;
@@ -244,8 +252,17 @@ void Engine::take_commands(std::deque<Command> commands) {
       outputs = core_->finish_requests(ids, command.finish_status);
     }
     count(outputs, 0);
-    outputs_->push(std::move(outputs), message);
+    pass_on(std::move(outputs), message);
   }
+}
+
+void Engine::pass_on(std::vector<RequestOutput> outputs, const std::string& error_message) {
+  for (const RequestOutput& output : outputs) {
+    if (output.finish_reason == "error") {
+      log(LogLevel::ERROR, output.request_id + ": " + error_message);
+    }
+  }
+  outputs_->push(std::move(outputs), error_message);
 }
 
 void Engine::count(const std::vector<RequestOutput>& outputs, int num_steps) {
@@ -262,6 +279,10 @@ void Engine::count(const std::vector<RequestOutput>& outputs, int num_steps) {
     if (output.finish_reason == "abort") ++metrics_.finished_abort;
     if (output.finish_reason == "error") ++metrics_.finished_error;
   }
+}
+
+void Engine::report(double fraction, const char* stage) const {
+  if (options_.progress) options_.progress(fraction, stage);
 }
 
 void Engine::log(LogLevel level, const std::string& message) const {

@@ -63,7 +63,6 @@ struct EngineMetrics {
 class Engine {
  public:
   static Result<std::unique_ptr<Engine>> open(const std::string& path, EngineOptions options);
-  // Aborts what still runs. REQUIRES: no other call is running.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -76,6 +75,9 @@ class Engine {
 
   // Refuses new requests from now on and waits for the others; false if the time ran out.
   bool drain(std::chrono::milliseconds timeout);
+
+  // Aborts what still runs and joins the threads. REQUIRES: no other call but abort() is running.
+  void shutdown();
 
   // The model's defaults: its generation config over ours.
   SamplingParams default_sampling_params() const;
@@ -101,8 +103,11 @@ class Engine {
   void run();
   void take_commands(std::deque<Command> commands);
   void finish(const std::string& request_id, RequestStatus status);
+  // Hands outputs to the output thread; failed requests leave a log line.
+  void pass_on(std::vector<RequestOutput> outputs, const std::string& error_message);
   void count(const std::vector<RequestOutput>& outputs, int num_steps);
   Status check_prompt(const GenerateRequest& request) const;
+  void report(double fraction, const char* stage) const;
   void log(LogLevel level, const std::string& message) const;
 
   EngineOptions options_;

@@ -20,6 +20,8 @@ Result<nlohmann::ordered_json> parse_json(std::string_view text) {
     return json;
   } catch (const nlohmann::json::parse_error& error) {
     return Status::invalid_argument("not valid JSON, at byte " + std::to_string(error.byte));
+  } catch (const nlohmann::json::exception& error) {  // a number beyond what a double holds
+    return Status::invalid_argument(std::string("not valid JSON: ") + error.what());
   }
 }
 

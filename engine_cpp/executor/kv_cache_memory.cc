@@ -26,6 +26,11 @@ Result<std::unique_ptr<KVCacheMemory>> KVCacheMemory::create(const KVCacheShape&
       (tensor_block_bytes(shape) * shape.num_blocks + kPage - 1) / kPage * kPage;
   const size_t total =
       static_cast<size_t>(tensor_bytes) * 2 * static_cast<size_t>(shape.num_layers);
+  constexpr int64_t kMaxBytes = int64_t{1} << 46;  // of address space
+  if (shape.num_blocks > kMaxBytes / shape.bytes_per_block()) {
+    return Status::resource_exhausted("--num-blocks " + std::to_string(shape.num_blocks) +
+                                      ": more than fits the address space");
+  }
   void* base = ::mmap(nullptr, total, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) {

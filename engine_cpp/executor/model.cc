@@ -26,6 +26,40 @@ Result<const WeightTensor*> find_tensor(const WeightsFile& weights, const std::s
   return tensor;
 }
 
+bool fits(const std::vector<TensorType>& types, size_t i, int32_t dtype,
+          const std::vector<int64_t>& shape) {
+  return i < types.size() && types[i].dtype == dtype && types[i].shape == shape;
+}
+
+// Generated code does not check its inputs: what the artifacts take must be what we will pass.
+Status check_artifacts(const Manifest& manifest) {
+  constexpr int32_t kF32 = AOTI_DTYPE_FLOAT32, kI32 = AOTI_DTYPE_INT32;
+  const int64_t hidden = manifest.hidden_size, half = manifest.rotary_dim / 2;
+  const int64_t kv_heads = manifest.num_kv_heads, dim = manifest.head_dim;
+  const int64_t block = manifest.block_size;
+  for (const PartEntry& layer : manifest.layers) {
+    const ArtifactEntry& entry = manifest.artifacts.at(layer.artifact);
+    const std::vector<TensorType>& in = entry.inputs;
+    if (in.size() != 9 || !fits(in, 0, kF32, {-1, hidden}) || !fits(in, 1, kF32, {-1, half}) ||
+        !fits(in, 2, kF32, {-1, half}) ||
+        !fits(in, 3, manifest.kv_cache_dtype, {-1, kv_heads, dim, block}) ||
+        !fits(in, 4, manifest.kv_cache_dtype, {-1, kv_heads, block, dim}) ||
+        !fits(in, 5, AOTI_DTYPE_INT64, {-1}) || !fits(in, 6, kI32, {-1, -1}) ||
+        !fits(in, 7, kI32, {-1}) || !fits(in, 8, kI32, {-1}) ||
+        !fits(entry.outputs, 0, kF32, {-1, hidden})) {
+      return Status::data_loss("artifact " + entry.name +
+                               ": inputs or outputs do not fit the manifest's model");
+    }
+  }
+  const ArtifactEntry& head = manifest.artifacts.at(manifest.head.artifact);
+  if (head.inputs.size() != 1 || !fits(head.inputs, 0, kF32, {-1, hidden}) ||
+      !fits(head.outputs, 0, kF32, {-1, manifest.vocab_size})) {
+    return Status::data_loss("artifact " + head.name +
+                             ": inputs or outputs do not fit the manifest's model");
+  }
+  return Status();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Bundle> bundle,
@@ -34,6 +68,7 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Bundle> bundle,
   model->bundle = std::move(bundle);
   model->tensor_functions = &provider.tensor_functions();
   const Manifest& manifest = model->manifest();
+  PINFER_RETURN_IF_ERROR(check_artifacts(manifest));
   PINFER_ASSIGN_OR_RETURN(model->weights,
                           WeightsFile::open(model->bundle->file("weights.safetensors")));
   const int32_t dtype = dtype_code(manifest.dtype);

@@ -1,8 +1,8 @@
 #include "executor/model_runner.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
+#include <utility>
 
 #include "csrc/ops.h"
 
@@ -42,16 +42,16 @@ ModelRunner::ModelRunner(std::unique_ptr<Model> model, std::unique_ptr<KVCacheMe
 
 Result<Logits> ModelRunner::execute_model(const SchedulerOutput& scheduler_output) {
   batch_.update(scheduler_output);
-  if (batch_.num_tokens() == 0) return Logits{};
+  if (batch_.num_tokens() == 0) return Logits{};  // a step that only reports ended requests
   const ThreadPool::Scope scope(pool_);
   pool_->set_serial_regions(batch_.num_tokens() <= kSerialRegionTokens);
-  PINFER_RETURN_IF_ERROR(embed());
+  PINFER_RETURN_IF_ERROR(prepare_layer_inputs());
   PINFER_ASSIGN_OR_RETURN(AtenTensorHandle x, run_layers());
   const OwnedHandle owned(*model_->tensor_functions, x);
   return run_head(x);
 }
 
-Status ModelRunner::embed() {
+Status ModelRunner::prepare_layer_inputs() {
   const Manifest& manifest = model_->manifest();
   const int64_t num_tokens = batch_.num_tokens();
   const int64_t half = manifest.rotary_dim / 2;
@@ -67,7 +67,8 @@ Status ModelRunner::embed() {
 }
 
 // Handles are consumed by the part that takes them, so each layer gets new ones over the same
-// arrays; a handle is a small struct from a free list.
+// arrays; a handle is a small struct from a free list. The order of the inputs is that of
+// decoder_layer in export/parts.py. K is stored transposed: scores of 16 tokens are lanes.
 Result<AtenTensorHandle> ModelRunner::run_layers() {
   const Manifest& manifest = model_->manifest();
   const int64_t t = batch_.num_tokens(), s = batch_.num_seqs();

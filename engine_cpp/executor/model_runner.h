@@ -23,7 +23,7 @@ class ModelRunner final : public Executor {
   Result<Logits> execute_model(const SchedulerOutput& scheduler_output) override;
 
  private:
-  Status embed();
+  Status prepare_layer_inputs();
   Result<AtenTensorHandle> run_layers();
   Result<Logits> run_head(AtenTensorHandle x);
   AtenTensorHandle wrap(void* data, std::initializer_list<int64_t> sizes, int32_t dtype) const;

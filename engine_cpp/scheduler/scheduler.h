@@ -1,9 +1,10 @@
 // Decides, step by step, which requests compute how many tokens, and gives them cache blocks.
 //
-// The rules are those of vLLM V1 with synchronous scheduling (docs/scheduler.md): running requests
-// first, then admissions, under one budget of tokens; prompts are computed in chunks; when blocks
-// run out a running request is preempted and computed again later. There is no difference between
-// prefill and decode: a request computes what it has not computed yet.
+// The rules are those of vLLM V1 with synchronous scheduling (docs/architecture.md, "The life of a
+// request"): running requests first, then admissions, under one budget of tokens; prompts are
+// computed in chunks; when blocks run out a running request is preempted and computed again later.
+// There is no difference between prefill and decode: a request computes what it has not computed
+// yet.
 #pragma once
 
 #include <cstdint>

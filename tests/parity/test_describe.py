@@ -3,11 +3,7 @@
 import dataclasses
 import json
 import subprocess
-import sys
 from enum import Enum
-from pathlib import Path
-
-import pytest
 
 from pinfer.runtime.core import engine_config
 from pinfer.runtime.core.engine_config import EngineConfig
@@ -37,11 +33,8 @@ def describe(config):
     return described
 
 
-def test_configs_agree():
-    binary = Path(sys.executable).parent / "pinfer"
-    if not binary.is_file():
-        pytest.skip(f"{binary} is not installed")
-    command = [str(binary), "describe", "--json"]
+def test_configs_agree(pinfer):
+    command = [str(pinfer), "describe", "--json"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     cpp = json.loads(output)
     assert cpp["EngineConfig"] == describe(EngineConfig)

@@ -116,12 +116,12 @@ SETTINGS = {"deadline": None, "derandomize": True, "suppress_health_check": list
 
 @settings(max_examples=150, **SETTINGS)
 @given(workload=workloads())
-def test_twins_decide_alike(both_engines, workload):
+def test_twins_decide_alike(workload):
     run_both(workload)
 
 
 @pytest.mark.slow
 @settings(max_examples=5_000, **SETTINGS)
 @given(workload=workloads())
-def test_twins_decide_alike_long(both_engines, workload):
+def test_twins_decide_alike_long(workload):
     run_both(workload)
