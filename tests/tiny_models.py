@@ -28,6 +28,7 @@ BASE = {
 VARIANTS = {
     "tied": {},
     "gqa3_untied_head_dim": {
+        "hidden_size": 66,
         "num_attention_heads": 6,
         "num_key_value_heads": 2,
         "head_dim": 24,
@@ -78,7 +79,6 @@ def make_checkpoint(name: str, folder: Path) -> Path:
     if (target / "model.safetensors").is_file():
         return target
     settings = {**BASE, **VARIANTS[name]}
-    # transformers refuses a hidden size that is no multiple of the heads; the model itself is fine.
     torch.manual_seed(int(hashlib.sha256(name.encode()).hexdigest()[:8], 16))
     model = LlamaForCausalLM(LlamaConfig(**settings)).eval()
     with torch.no_grad():

@@ -11,6 +11,9 @@
 namespace pinfer {
 namespace {
 
+// AOTInductor rounds the sizes of constants up to this.
+constexpr int64_t kConstantAlignment = 64;
+
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text = "[";
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -144,7 +147,8 @@ Status Part::bind_weights(const PartEntry& part, const WeightsFile& weights) {
     const auto constant = std::find_if(entry.constants.begin(), entry.constants.end(),
                                        [&](const TensorType& type) { return type.name == name; });
     if (constant == entry.constants.end() || constant->dtype != dtype ||
-        num_bytes(*constant) != static_cast<int64_t>(bytes)) {
+        (num_bytes(*constant) + kConstantAlignment - 1) / kConstantAlignment !=
+            (static_cast<int64_t>(bytes) + kConstantAlignment - 1) / kConstantAlignment) {
       status = Status::data_loss(artifact_->path() + ": constant " + name +
                                  " differs from the manifest's: an artifact of another bundle?");
       break;

@@ -1,7 +1,12 @@
 """Tiny checkpoints and their bundles, once a session."""
 
+import sys
+from pathlib import Path
+
 import pytest
 import tiny_models
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")

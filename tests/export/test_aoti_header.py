@@ -9,9 +9,12 @@ ROOT = Path(__file__).parents[2]
 INCLUDE = Path(torch.__file__).parent / "include" / "torch" / "csrc" / "inductor"
 
 
+def without_comments(text: str) -> str:
+    return re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
+
+
 def normalised(parameters: str) -> list[str]:
-    """Types of the parameters, without names, comments and spelling differences."""
-    parameters = re.sub(r"/\*.*?\*/|//[^\n]*", "", parameters, flags=re.S)
+    """Types of the parameters, without names and spelling differences."""
     types = []
     for parameter in parameters.split(","):
         words = parameter.replace("*", " * ").split()
@@ -23,11 +26,11 @@ def normalised(parameters: str) -> list[str]:
 
 def test_container_functions():
     ours = (ROOT / "csrc/shim/aoti.h").read_text()
-    theirs = (INCLUDE / "aoti_runtime/interface.h").read_text()
+    theirs = without_comments((INCLUDE / "aoti_runtime/interface.h").read_text())
     declared = re.findall(r"typedef AOTIRuntimeError \(\*(\w+)Fn\)\(([^;]*)\);", ours)
     assert len(declared) >= 10
     for name, parameters in declared:
-        match = re.search(rf"AOTI_API AOTIRuntimeError\s+{name}\(([^;]*)\);", theirs)
+        match = re.search(rf"AOTI_API AOTIRuntimeError\s+{name}\(([^;]*?)\);", theirs)
         assert match is not None, name
         assert normalised(parameters) == normalised(match.group(1)), name
 
@@ -35,7 +38,7 @@ def test_container_functions():
 def test_tensor_functions():
     """The functions of TensorFunctions (csrc/shim/provider.h) have torch's parameters."""
     ours = (ROOT / "csrc/shim/provider.h").read_text()
-    theirs = (INCLUDE / "aoti_torch/c/shim.h").read_text()
+    theirs = without_comments((INCLUDE / "aoti_torch/c/shim.h").read_text())
     declared = re.findall(r"AOTITorchError \(\*(\w+)\)\(([^;]*)\);", ours)
     assert len(declared) == 8
     for name, parameters in declared:
