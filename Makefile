@@ -17,7 +17,7 @@ SOURCES := $(shell find CMakeLists.txt pyproject.toml csrc engine_cpp export run
              -not -name '*.pyc' 2>/dev/null)
 TEST_SOURCES := $(shell find tests -name CMakeLists.txt -o -name '*.cc' -o -name '*.h')
 
-.PHONY: demo test test-slow sanitize bench format lint clean install build-tests
+.PHONY: demo test test-slow sanitize sanitize-fast bench format lint clean install build-tests
 .DELETE_ON_ERROR:
 
 demo: $(DEMO_BUNDLE)/manifest.json
@@ -87,6 +87,15 @@ bench: $(BUILD)/.tests $(DEMO_BUNDLE)/manifest.json
 	$(BUILD)/tests/bench/scheduler_bench
 	$(BUILD)/tests/bench/ops_bench
 	$(BIN)/python tests/bench/start_bench.py $(BIN)/pinfer $(DEMO_BUNDLE)
+
+# The part of it that reads untrusted bytes or decides about memory; kernels take minutes to compile.
+SANITIZE_FAST := bundle_test core_test kv_cache_test scheduler_test stream_test template_test \
+                 thread_pool_test tokenizer_test
+sanitize-fast: $(VENV)/.test-tools
+	cmake --preset cpu-asan >/dev/null
+	cmake --build --preset cpu-asan --target $(SANITIZE_FAST)
+	for test in $(SANITIZE_FAST); do \
+	  $$(find build/cpu-asan/tests -type f -name $$test) --gtest_brief=1 || exit 1; done
 
 lint: $(VENV)/.test-tools
 	$(BIN)/ruff check -q .
