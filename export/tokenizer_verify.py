@@ -140,15 +140,22 @@ def random_ids(reference: Tokenizer, rng: random.Random, count: int) -> list[lis
 
 
 def verify_tokenizer(
-    reference: Tokenizer, encode: EncodeTexts, decode: DecodeIds, seed: int = 0
+    reference: Tokenizer,
+    encode: EncodeTexts,
+    decode: DecodeIds,
+    seed: int = 0,
+    texts: list[str] | None = None,
 ) -> dict[str, Any]:
-    """Compares both sides; the record for the manifest. ExportError if they differ."""
+    """Compares both sides; the record for the manifest. ExportError if they differ.
+
+    `texts` stands in for the corpus of the seed.
+    """
     reference.no_truncation()
     reference.no_padding()
     added = [token.content for token in reference.get_added_tokens_decoder().values()]
     rng = random.Random(seed)
     sample = added if len(added) <= 300 else rng.sample(added, 300)
-    texts = corpus(seed, sample)
+    texts = corpus(seed, sample) if texts is None else texts
     differences = compare_encoding(reference, encode, texts)
     ids = [encoding.ids for encoding in reference.encode_batch_fast(texts[-2000:])]
     ids += random_ids(reference, rng, 1000)

@@ -10,6 +10,8 @@ from tokenizers import Tokenizer
 from pinfer.export.errors import ExportError
 from pinfer.export.tokenizer_verify import corpus, random_ids, verify_tokenizer
 
+TEXTS = ["hello world", "straße", "<s>aa 123 🦙</s>", ""] * 10
+
 
 @pytest.fixture(scope="module")
 def reference():
@@ -40,7 +42,7 @@ def test_a_wrong_id_is_reported(reference):
         ]
 
     with pytest.raises(ExportError, match=r"differ from tokenizers .*stra\\xdfe"):
-        verify_tokenizer(reference, encode, decode_with(reference))
+        verify_tokenizer(reference, encode, decode_with(reference), texts=TEXTS)
 
 
 def test_wrong_text_is_reported(reference):
@@ -48,7 +50,7 @@ def test_wrong_text_is_reported(reference):
         return [text.replace("\ufffd", "") for text in decode_with(reference)(ids, skip)]
 
     with pytest.raises(ExportError, match="decode of"):
-        verify_tokenizer(reference, encode_with(reference), decode)
+        verify_tokenizer(reference, encode_with(reference), decode, texts=TEXTS)
 
 
 def test_the_corpus_depends_on_the_seed_alone(reference):
