@@ -23,7 +23,7 @@ class HostileTemplateTest : public ::testing::Test {
     input.messages = one_message();
     input.template_name = name;
     input.limits.max_steps = 10'000'000;  // a fifth of the default: the tests run under sanitizers
-    input.limits.max_memory_bytes = size_t{1} << 27;
+    input.limits.max_memory_bytes = size_t{1} << 25;
     return input;
   }
 
