@@ -123,16 +123,16 @@ struct AttentionImpl {
   static void score_rows(const AttentionTask& task, const X* q, int64_t q_stride, int r,
                          const Groups& groups, int64_t group_begin, int64_t group_end,
                          float* scores) {
-    const TileTable<Panel>& tiles = kTiles<Panel>;
+    constexpr const TileTable<Panel>& tiles = kTiles<Panel, Prefetch::NONE>;
     const int64_t steps = Panel::steps(task.head_dim);
     const int wide = Simd::panels_for(r);
     int64_t g = group_begin;
     for (; g + wide <= group_end; g += wide) {
-      tiles.best[r](q, q_stride, groups.k + g, steps, false, scores + g * kGroup, kPartitionSize);
+      tiles.best[r]({q, q_stride, groups.k + g, steps, false, scores + g * kGroup, kPartitionSize});
     }
     for (; g < group_end; ++g) {
-      tiles.one_panel[r](q, q_stride, groups.k + g, steps, false, scores + g * kGroup,
-                         kPartitionSize);
+      tiles.one_panel[r](
+          {q, q_stride, groups.k + g, steps, false, scores + g * kGroup, kPartitionSize});
     }
   }
 

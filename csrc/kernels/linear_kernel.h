@@ -21,9 +21,6 @@ struct LinearImpl {
   using Element = typename Panel::Element;
   // What tiles of many rows work on.
   using TilePanel = typename Panel::TilePanel;
-  // The first row tile brings the panels in, unless expand() has.
-  static constexpr const TileTable<TilePanel>& kFirstTiles =
-      TilePanel::kExpanded ? kTiles<TilePanel> : kStreamingTiles<TilePanel>;
 
   static int64_t x_stride(const LinearTask& task) {
     return task.x_stride / static_cast<int64_t>(sizeof(X));
@@ -60,43 +57,57 @@ struct LinearImpl {
     for (int p = 0; p < num_panels; ++p) {
       panels[p] = static_cast<const Element*>(task.weight) + (panel + p) * steps * Panel::kElements;
     }
-    tile(row_of(task, row), x_stride(task), panels, steps, false, sums, width);
+    tile({row_of(task, row), x_stride(task), panels, steps, false, sums, width});
     store_rows(task, row, rows, panel, width, sums);
   }
 
-  // Many rows: a part of the panels at a time, for all row tiles. Panels of bfloat16 that are split
-  // into floats anyway are split once, into a buffer; the sums are the same.
+  // A part of a panel, from a step on.
+  static const Element* part_of(const LinearTask& task, int64_t panel, int64_t step) {
+    return static_cast<const Element*>(task.weight) +
+           (panel * Panel::steps(task.k) + step) * Panel::kElements;
+  }
+
+  // Many rows: a part of the panels at a time, for all row tiles, which fetch the next part
+  // meanwhile. Panels of bfloat16 that are split into floats anyway are split once, into a buffer;
+  // the sums are the same.
   static void multiply_many(const LinearTask& task, int64_t row_begin, int64_t rows, int64_t panel,
-                            int num_panels, const TileFunction<TilePanel>* first_tiles,
-                            const TileFunction<TilePanel>* tiles) {
+                            int num_panels, const TileFunction<TilePanel>* tiles) {
     constexpr int kMaxPanels = Simd::panels_for(Simd::kTileRows);
     constexpr int64_t kBlockSteps = kBlockK / Panel::kNumbersPerStep;
     constexpr int64_t kStepsRatio = TilePanel::kExpanded ? Panel::kNumbersPerStep : 1;
+    constexpr int64_t kStepBytes = Panel::kElements * static_cast<int64_t>(sizeof(Element));
     const int64_t steps = Panel::steps(task.k);
     const int64_t width = num_panels * kPanelWidth;
+    // Tiles of nearly equal height: a flat last one would wait for its few chains.
+    const int64_t num_tiles = (rows + Simd::kTileRows - 1) / Simd::kTileRows;
     alignas(64) float sums[kRowBlock * kPanelWidth * kMaxPanels];
     alignas(64) float expanded[kMaxPanels][TilePanel::kExpanded ? kBlockK * kPanelWidth : 1];
     for (int64_t step = 0; step < steps; step += kBlockSteps) {
       const int64_t count = steps - step < kBlockSteps ? steps - step : kBlockSteps;
       const typename TilePanel::Element* panels[kMaxPanels];
       for (int p = 0; p < num_panels; ++p) {
-        const Element* source = static_cast<const Element*>(task.weight) +
-                                ((panel + p) * steps + step) * Panel::kElements;
         if constexpr (TilePanel::kExpanded) {
-          Panel::expand(source, count, expanded[p]);
+          Panel::expand(part_of(task, panel + p, step), count, expanded[p]);
           panels[p] = expanded[p];
         } else {
-          panels[p] = source;
+          panels[p] = part_of(task, panel + p, step);
         }
       }
-      // Tiles of nearly equal height: a flat last one would wait for its few chains.
-      const int64_t num_tiles = (rows + Simd::kTileRows - 1) / Simd::kTileRows;
-      for (int64_t tile = 0; tile < num_tiles; ++tile) {
-        const int64_t row = rows * tile / num_tiles;
-        const int64_t r = rows * (tile + 1) / num_tiles - row;
-        const TileFunction<TilePanel> multiply = tile == 0 ? first_tiles[r] : tiles[r];
-        multiply(row_of(task, row_begin + row) + step * Panel::kXStep, x_stride(task), panels,
-                 count * kStepsRatio, step != 0, sums + row * width, width);
+      const bool is_last = step + count == steps;
+      const int64_t next_panel = is_last ? panel + num_panels : panel;
+      const int64_t next_step = is_last ? 0 : step + count;
+      for (int64_t i = 0; i < num_tiles; ++i) {
+        const int64_t row = rows * i / num_tiles;
+        const int64_t r = rows * (i + 1) / num_tiles - row;
+        // Each tile fetches its share of the next part of one of the panels. Behind the weights'
+        // end there is nothing to fetch, which does no harm.
+        const int64_t share = i * num_panels;
+        const auto* next =
+            reinterpret_cast<const char*>(part_of(task, next_panel + share / num_tiles, next_step));
+        tiles[r]({row_of(task, row_begin + row) + step * Panel::kXStep, x_stride(task), panels,
+                  count * kStepsRatio, step != 0, sums + row * width, width,
+                  next + share % num_tiles * count * kStepBytes / num_tiles,
+                  num_panels * kStepBytes / kStepsRatio / num_tiles});
       }
     }
     store_rows(task, row_begin, rows, panel, width, sums);
@@ -108,7 +119,7 @@ struct LinearImpl {
       const int64_t rows = row_end - row < kRowBlock ? row_end - row : kRowBlock;
       int64_t panel = panel_begin;
       if (rows <= Simd::kTileRows) {
-        const TileTable<Panel>& tiles = kStreamingTiles<Panel>;
+        constexpr const TileTable<Panel>& tiles = kTiles<Panel, Prefetch::AHEAD>;
         const int wide = Simd::panels_for(static_cast<int>(rows));
         for (; panel + wide <= panel_end; panel += wide) {
           multiply_few(task, row, rows, panel, wide, tiles.best[rows]);
@@ -117,14 +128,13 @@ struct LinearImpl {
           multiply_few(task, row, rows, panel, 1, tiles.one_panel[rows]);
         }
       } else {
+        constexpr const TileTable<TilePanel>& tiles = kTiles<TilePanel, Prefetch::NEXT>;
         constexpr int kWide = Simd::panels_for(Simd::kTileRows);
         for (; panel + kWide <= panel_end; panel += kWide) {
-          multiply_many(task, row, rows, panel, kWide, kFirstTiles.as_full,
-                        kTiles<TilePanel>.as_full);
+          multiply_many(task, row, rows, panel, kWide, tiles.as_full);
         }
         for (; panel < panel_end; ++panel) {
-          multiply_many(task, row, rows, panel, 1, kFirstTiles.one_panel,
-                        kTiles<TilePanel>.one_panel);
+          multiply_many(task, row, rows, panel, 1, tiles.one_panel);
         }
       }
     }

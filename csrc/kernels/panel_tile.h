@@ -187,33 +187,56 @@ inline void multiply_phase(const typename Panel::X* x, int64_t x_stride,
   }
 }
 
-// sums[r][p * 16 + i] (+)= sum over steps of x[r] * panels[p][., i]: one chain of multiply-adds per
-// output, in ascending order, whatever the tile's size. `resume` continues stored sums. kStreams:
-// the panels come from memory.
-template <class Panel, bool kStreams, int kRows, int kPanels>
-inline void multiply_tile(const typename Panel::X* x, int64_t x_stride,
-                          const typename Panel::Element* const* panels_in, int64_t steps,
-                          bool resume, float* out, int64_t out_stride) {
+// What a tile fetches while it multiplies.
+enum class Prefetch {
+  NONE,   // its panels are in the caches
+  AHEAD,  // its own panels, kPrefetchBytes ahead: they come from memory and are read once
+  NEXT,   // a part of what is needed after this: its panels are in the caches already
+};
+
+template <class Panel>
+struct Tile {
+  const typename Panel::X* x;  // rows, x_stride elements apart
+  int64_t x_stride;
+  const typename Panel::Element* const* panels;
+  int64_t steps;
+  bool resume;  // continue the sums in `out`
+  float* out;   // [rows, panels * 16], out_stride floats between rows
+  int64_t out_stride;
+  const char* next = nullptr;  // for Prefetch::NEXT: where to begin, and bytes per step
+  int64_t next_stride = 0;
+};
+
+// out[r][p * 16 + i] (+)= sum over steps of x[r] * panels[p][., i]: one chain of multiply-adds per
+// output, in ascending order, whatever the tile's size.
+template <class Panel, Prefetch prefetch, int kRows, int kPanels>
+void multiply_tile(const Tile<Panel>& tile) {
   constexpr int kVectors = kPanels * kPanelVectors;
   const typename Panel::Element* panels[kPanels];
-  for (int p = 0; p < kPanels; ++p) panels[p] = panels_in[p];
+  for (int p = 0; p < kPanels; ++p) panels[p] = tile.panels[p];
+  const typename Panel::X* x = tile.x;
+  const char* next = tile.next;
   Simd::F sums[kRows][kVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
-      sums[r][v] = resume ? Simd::load(out + r * out_stride + v * Simd::kLanes) : Simd::zero();
+      const float* sum = tile.out + r * tile.out_stride + v * Simd::kLanes;
+      sums[r][v] = tile.resume ? Simd::load(sum) : Simd::zero();
     }
   }
   int64_t offset = 0;
-  for (int64_t step = 0; step < steps; ++step) {
-    if constexpr (kStreams) {
+  for (int64_t step = 0; step < tile.steps; ++step) {
+    if constexpr (prefetch == Prefetch::AHEAD) {
 #pragma GCC unroll 16
       for (int p = 0; p < kPanels; ++p) prefetch_ahead(panels[p] + offset);
+    } else if constexpr (prefetch == Prefetch::NEXT) {
+      __builtin_prefetch(next);
+      next += tile.next_stride;
     }
-    multiply_phase<Panel, kRows, kPanels, 0>(x, x_stride, panels, offset, sums);
+    multiply_phase<Panel, kRows, kPanels, 0>(x, tile.x_stride, panels, offset, sums);
     if constexpr (Panel::kPhases == 2) {
-      multiply_phase<Panel, kRows, kPanels, 1>(x, x_stride, panels, offset, sums);
+      multiply_phase<Panel, kRows, kPanels, 1>(x, tile.x_stride, panels, offset, sums);
     }
     x += Panel::kXStep;
     offset += Panel::kElements;
@@ -222,15 +245,13 @@ inline void multiply_tile(const typename Panel::X* x, int64_t x_stride,
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
-      Simd::store(out + r * out_stride + v * Simd::kLanes, sums[r][v]);
+      Simd::store(tile.out + r * tile.out_stride + v * Simd::kLanes, sums[r][v]);
     }
   }
 }
 
 template <class Panel>
-using TileFunction = void (*)(const typename Panel::X*, int64_t,
-                              const typename Panel::Element* const*, int64_t, bool, float*,
-                              int64_t);
+using TileFunction = void (*)(const Tile<Panel>&);
 
 // The tile functions by number of rows (1 ... Simd::kTileRows): over one panel, over as many panels
 // as suit that number of rows, and over as many as suit a full tile.
@@ -241,27 +262,24 @@ struct TileTable {
   TileFunction<Panel> as_full[Simd::kTileRows + 1];
 };
 
-template <class Panel, bool kStreams, int kRows>
+template <class Panel, Prefetch prefetch, int kRows>
 constexpr void fill_tile_table(TileTable<Panel>* table) {
   constexpr int kFull = Simd::panels_for(Simd::kTileRows);
-  table->one_panel[kRows] = multiply_tile<Panel, kStreams, kRows, 1>;
-  table->best[kRows] = multiply_tile<Panel, kStreams, kRows, Simd::panels_for(kRows)>;
-  table->as_full[kRows] = multiply_tile<Panel, kStreams, kRows, kFull>;
-  if constexpr (kRows > 1) fill_tile_table<Panel, kStreams, kRows - 1>(table);
+  table->one_panel[kRows] = multiply_tile<Panel, prefetch, kRows, 1>;
+  table->best[kRows] = multiply_tile<Panel, prefetch, kRows, Simd::panels_for(kRows)>;
+  table->as_full[kRows] = multiply_tile<Panel, prefetch, kRows, kFull>;
+  if constexpr (kRows > 1) fill_tile_table<Panel, prefetch, kRows - 1>(table);
 }
 
-template <class Panel, bool kStreams>
+template <class Panel, Prefetch prefetch>
 constexpr TileTable<Panel> make_tile_table() {
   TileTable<Panel> table{};
-  fill_tile_table<Panel, kStreams, Simd::kTileRows>(&table);
+  fill_tile_table<Panel, prefetch, Simd::kTileRows>(&table);
   return table;
 }
 
-// For panels in the caches, and for panels from memory.
-template <class Panel>
-constexpr TileTable<Panel> kTiles = make_tile_table<Panel, false>();
-template <class Panel>
-constexpr TileTable<Panel> kStreamingTiles = make_tile_table<Panel, true>();
+template <class Panel, Prefetch prefetch>
+constexpr TileTable<Panel> kTiles = make_tile_table<Panel, prefetch>();
 
 }  // namespace
 }  // namespace pinfer

@@ -146,8 +146,8 @@ double highest(const std::vector<double>& values) {
 
 void best_of_many(benchmark::internal::Benchmark* bench) {
   bench->UseRealTime()
-      ->MinTime(0.02)
-      ->Repetitions(15)
+      ->MinTime(0.002)
+      ->Repetitions(60)
       ->ReportAggregatesOnly()
       ->ComputeStatistics("min", lowest)
       ->ComputeStatistics("max", highest);

@@ -106,3 +106,35 @@ def test_a_missing_token_ends_its_request_alone():
     outputs = scheduler.update_from_output(output, sampled)
     assert [out.finish_reason for out in outputs] == ["", "error", ""]
     assert [out.new_token_ids for out in outputs] == [[7], [], [7]]
+
+
+def test_an_id_that_comes_back_in_the_middle_of_a_step_is_another():
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("a"))
+    scheduler.add_request(make_request("b"))
+    output = scheduler.schedule()
+    scheduler.finish_requests(["a"], RequestStatus.FINISHED_ABORTED)
+    scheduler.add_request(make_request("a"))
+    outputs = scheduler.update_from_output(output, sample(output))
+    assert [out.request_id for out in outputs] == ["b"]
+    request = scheduler.find_request("a")
+    assert request is not None and request.num_output_tokens == 0
+
+
+def test_cached_tokens_are_those_of_the_first_admission():
+    scheduler = make_scheduler(num_blocks=5)
+    scheduler.add_request(make_request("a", 5))
+    scheduler.add_request(make_request("b", 5))
+    cached = {"a": set(), "b": set()}
+    resumed_at = []
+    while scheduler.has_unfinished_requests():
+        output = scheduler.schedule()
+        for entry in output.scheduled_requests:
+            if entry.kind is ScheduledKind.RESUMED:
+                resumed_at.append(entry.num_computed_tokens)
+        for out in scheduler.update_from_output(output, sample(output)):
+            cached[out.request_id].add(out.num_cached_tokens)
+    # b is preempted, and finds more of itself when it comes back.
+    assert max(resumed_at) > 4
+    assert cached == {"a": {0}, "b": {4}}
+    assert scheduler.stats().num_free_blocks == scheduler.stats().num_usable_blocks

@@ -1,6 +1,7 @@
 #include "bundle/weights_file.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <fstream>
@@ -18,9 +19,13 @@ std::string file_bytes(std::string header, size_t data_bytes) {
 }
 
 Result<std::unique_ptr<WeightsFile>> open(const std::string& bytes) {
-  const std::string path = testing::TempDir() + "/weights_file_test.safetensors";
+  // A file of this process: tests of one suite run at the same time.
+  const std::string path =
+      testing::TempDir() + "/weights_file_test_" + std::to_string(::getpid()) + ".safetensors";
   std::ofstream(path, std::ios::binary) << bytes;
-  return WeightsFile::open(path);
+  auto result = WeightsFile::open(path);
+  ::unlink(path.c_str());
+  return result;
 }
 
 void expect_refused(const std::string& bytes, const std::string& part) {
