@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from pinfer.export.config import CPU_ISAS, DTYPES, PROVIDERS, ExportConfig
+from pinfer.export.config import CPU_ISAS, DTYPES, PARTS, PROVIDERS, ExportConfig
 from pinfer.export.errors import ExportError
 
 PROGRAM = "pinfer-export"
@@ -54,6 +54,8 @@ class StageReport:
 @click.option("--provider", type=click.Choice(PROVIDERS),
               help="Fail unless this provider can serve the bundle.")  # fmt: skip
 @click.option("--no-cache", is_flag=True, help="Compile even what the artifact cache holds.")
+@click.option("--only", type=click.Choice(PARTS),
+              help="Export this part alone: tokenizer and chat template.")  # fmt: skip
 @click.version_option(version("pinfer"), prog_name=PROGRAM)
 def command(
     model: Path,
@@ -64,6 +66,7 @@ def command(
     force: bool,
     provider: str | None,
     no_cache: bool,
+    only: str | None,
 ) -> None:
     """Compile MODEL (a Hugging Face directory or a GGUF file) into a bundle."""
     # torch takes seconds to import: --help and usage errors should not wait for it.
@@ -78,6 +81,7 @@ def command(
         force=force,
         provider=provider,
         use_cache=not no_cache,
+        only=only,
     )
     report = StageReport(Console(stderr=True, soft_wrap=True))
     started = time.monotonic()

@@ -76,9 +76,14 @@ def resolve_cpu_isa(requested: str) -> str:
     if requested != "native":
         return requested
     for level in ("x86-64-v4", "x86-64-v3"):
-        if set(CPU_FEATURES[level]) <= _cpu_flags():
+        if runs_here(level):
             return level
     raise ExportError("--cpu-isa native: this machine has less than x86-64-v3")
+
+
+def runs_here(cpu_isa: str) -> bool:
+    """Whether this machine has all that the level allows the compiler to use."""
+    return set(CPU_FEATURES[cpu_isa]) <= _cpu_flags()
 
 
 def _cpu_flags() -> set[str]:

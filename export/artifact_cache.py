@@ -17,12 +17,13 @@ from typing import Any
 
 import torch
 
-from pinfer.export import artifact, inductor_sources, layer_module, parts, trace
+from pinfer.export import artifact, inductor_sources, part_check, parts, trace
 from pinfer.export.artifact import BuiltArtifact
 from pinfer.export.trace import Part
 from pinfer.runtime import ops
+from pinfer.runtime.layers import modules
 
-CODE = (artifact, inductor_sources, layer_module, parts, trace, ops)
+CODE = (artifact, inductor_sources, modules, part_check, parts, trace, ops)
 
 
 class ArtifactCache:
@@ -84,16 +85,17 @@ class ArtifactCache:
 
 
 def default_cache_folder(output: Path) -> Path:
-    """PINFER_CACHE_DIR, the user's cache directory, or the output's sibling without a HOME."""
+    """Of all that exports keep: PINFER_CACHE_DIR, the user's cache directory, or the output's
+    sibling without a HOME."""
     named = os.environ.get("PINFER_CACHE_DIR")
     if named:
-        return Path(named) / "artifacts"
+        return Path(named)
     user = os.environ.get("XDG_CACHE_HOME")
     if not user and os.environ.get("HOME"):
         user = str(Path(os.environ["HOME"]) / ".cache")
     if user:
-        return Path(user) / "pinfer" / "artifacts"
-    return output.parent / ".pinfer-cache" / "artifacts"
+        return Path(user) / "pinfer"
+    return output.parent / ".pinfer-cache"
 
 
 def _plain(spec: object) -> Any:

@@ -20,6 +20,19 @@ class TensorSource(Protocol):
     def load(self, name: str) -> torch.Tensor: ...
 
 
+class NoTensors:
+    """The tensors of a checkpoint that was read for its text alone."""
+
+    def names(self) -> Iterable[str]:
+        return ()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        raise KeyError(name)
+
+    def load(self, name: str) -> torch.Tensor:
+        raise KeyError(name)
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     name: str  # base name of the directory, stem of a GGUF file

@@ -8,6 +8,7 @@ from pathlib import Path
 DTYPES = ("float32", "bfloat16")
 CPU_ISAS = ("native", "x86-64-v3", "x86-64-v4")
 PROVIDERS = ("native", "torch")
+PARTS = ("text",)
 
 
 @dataclass(frozen=True)
@@ -22,4 +23,5 @@ class ExportConfig:
     force: bool = False  # replace an existing bundle
     provider: str | None = None  # fail unless this provider can serve the bundle
     use_cache: bool = True  # reuse compiled artifacts
+    only: str | None = None  # "text": tokenizer and chat template alone
     cache_dir: Path | None = None

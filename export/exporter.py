@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -24,8 +25,10 @@ from pinfer.export.gguf_file import read_gguf
 from pinfer.export.model_dir import read_model_dir
 from pinfer.export.models.registry import read_spec
 from pinfer.export.models.spec import ModelSpec
-from pinfer.export.providers import check_provider, providers_for
-from pinfer.export.text import TextPart, build_text
+from pinfer.export.part_check import check_part
+from pinfer.export.providers import check_provider, missing_symbols, providers_for
+from pinfer.export.text import add_text, build_text, text_entry, text_manifest
+from pinfer.export.text_proof import prove_text
 from pinfer.export.trace import Part
 from pinfer.export.weights import WeightsPlan, plan_weights, stored_shape, write_weights
 from pinfer.runtime.bundle.manifest import FORMAT_VERSION
@@ -49,7 +52,9 @@ class CompiledPart:
 def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
     """Exports config.model to config.output; returns the manifest. ExportError if it cannot."""
     progress("read", 0, 1)
-    checkpoint = read_checkpoint(config.model)
+    checkpoint = read_checkpoint(config.model, text_only=config.only == "text")
+    if config.only == "text":
+        return _export_text(config, checkpoint, progress)
     spec = read_spec(checkpoint)
     dtype_name = _dtype_name(config, checkpoint)
     dtype = TORCH_DTYPES[dtype_name]
@@ -62,13 +67,16 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
         _check_disk(writer.folder, weights, dtype)
         progress("text", 0, 1)
         text = build_text(checkpoint)
+        text_proof = prove_text(text, _cache_folder(config, "text-proofs"))
         progress("compile", 0, 1)
         model_parts = [
             (parts.decoder_layer(spec.layer, dtype, BLOCK_SIZE), spec.layer),
             (parts.head(spec, dtype), spec),
         ]
         with tempfile.TemporaryDirectory(prefix="pinfer-export-") as scratch:
-            compiled = compile_parts(model_parts, cpu_isa, config, Path(scratch), progress)
+            compiled = compile_parts(
+                model_parts, cpu_isa, max_model_len, config, Path(scratch), progress
+            )
             for entry in compiled:
                 writer.add_file(f"artifacts/{entry.part.name}.so", entry.built.path)
         check_provider(config.provider, [entry.built for entry in compiled])
@@ -82,7 +90,7 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
             lambda done, total: progress("weights", done, total),
         )
         writer.add_written("weights.safetensors", size, digest)
-        _add_text(writer, text)
+        add_text(writer, text)
         for path in checkpoint.licence_files:
             writer.add_file(f"licences/{path.name}", path)
         progress("write", 0, 1)
@@ -119,19 +127,36 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
                     "linear_weight": weights.head.name,
                 },
             },
-            "text": {
-                "eos_token_ids": list(text.eos_token_ids),
-                "bos_token_id": text.bos_token_id,
-            },
+            "text": text_entry(text, text_proof),
             "generation_defaults": text.generation_defaults,
         }
         writer.commit(manifest)
         return manifest
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def _cache_folder(config: ExportConfig, kind: str) -> Path | None:
+    """Where results of this kind are kept; None if they must not be reused."""
+    if not config.use_cache:
+        return None
+    return (config.cache_dir or default_cache_folder(config.output)) / kind
+
+
+def _export_text(
+    config: ExportConfig, checkpoint: Checkpoint, progress: Progress
+) -> dict[str, Any]:
+    with BundleWriter(config.output, config.force) as writer:
+        progress("text", 0, 1)
+        text = build_text(checkpoint)
+        manifest = text_manifest(text, prove_text(text, _cache_folder(config, "text-proofs")))
+        progress("write", 0, 1)
+        add_text(writer, text)
+        writer.commit(manifest)
+        return manifest
+
+
+def read_checkpoint(path: Path, text_only: bool = False) -> Checkpoint:
     if path.is_dir():
-        return read_model_dir(path)
+        return read_model_dir(path, text_only)
     if path.is_file():
         return read_gguf(path)
     raise ExportError(f"{path}: no such model directory or GGUF file")
@@ -140,17 +165,20 @@ def read_checkpoint(path: Path) -> Checkpoint:
 def compile_parts(
     model_parts: list[tuple[Part, object]],
     cpu_isa: str,
+    max_model_len: int,
     config: ExportConfig,
     scratch: Path,
     progress: Progress,
 ) -> list[CompiledPart]:
-    """Each part from the cache, or traced, lowered and compiled; the compiler runs beside."""
-    cache = ArtifactCache(config.cache_dir or default_cache_folder(config.output))
+    """Each part from the cache, or traced, lowered, compiled and checked against eager. The
+    compiler runs beside."""
+    folder = _cache_folder(config, "artifacts")
+    cache = None if folder is None else ArtifactCache(folder)
     pending: list[tuple[Part, str, BuiltArtifact | Future[BuiltArtifact]]] = []
     with ThreadPoolExecutor(max_workers=2) as compilers:
         for part, spec in model_parts:
-            key = cache.key(part, spec, cpu_isa)
-            found = cache.get(key, part.name) if config.use_cache else None
+            key = ArtifactCache.key(part, spec, cpu_isa)
+            found = None if cache is None else cache.get(key, part.name)
             if found is None:
                 sources = inductor_sources.generate(part, trace.trace(part), cpu_isa)
                 arguments = (part.name, sources, cpu_isa, scratch / part.name)
@@ -161,11 +189,23 @@ def compile_parts(
         for part, key, result in pending:
             if isinstance(result, Future):
                 result = result.result()
-                if config.use_cache:
+                _check_part(part, result, cpu_isa, max_model_len, progress)
+                if cache is not None:
                     cache.put(key, result)
             compiled.append(CompiledPart(part, result))
             progress("compile", len(compiled), len(pending))
     return compiled
+
+
+def _check_part(
+    part: Part, built: BuiltArtifact, cpu_isa: str, max_model_len: int, progress: Progress
+) -> None:
+    if missing_symbols("native", built.symbols):
+        progress(f"warning: {part.name} is not checked: it needs provider torch", 0, 0)
+    elif not artifact.runs_here(cpu_isa):
+        progress(f"warning: {part.name} is not checked: this machine lacks {cpu_isa}", 0, 0)
+    else:
+        check_part(part, built, max_model_len)
 
 
 def _dtype_name(config: ExportConfig, checkpoint: Checkpoint) -> str:
@@ -202,13 +242,6 @@ def _check_disk(folder: Path, weights: WeightsPlan, dtype: torch.dtype) -> None:
         )
 
 
-def _add_text(writer: BundleWriter, text: TextPart) -> None:
-    writer.add_bytes("tokenizer.bin", text.tokenizer_bin)
-    writer.add_bytes("tokenizer.json", text.tokenizer_json)
-    if text.chat_template_json is not None:
-        writer.add_bytes("chat_template.json", text.chat_template_json)
-
-
 def _model_entry(
     checkpoint: Checkpoint, spec: ModelSpec, dtype: str, max_model_len: int
 ) -> dict[str, Any]:
@@ -225,6 +258,7 @@ def _model_entry(
         "num_kv_heads": layer.num_kv_heads,
         "head_dim": layer.head_dim,
         "rotary_dim": layer.head_dim,
+        "layer": dataclasses.asdict(layer),
     }
 
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -48,7 +50,7 @@ def generate(part: Part, program: torch.export.ExportedProgram, cpu_isa: str) ->
         return "captured.so"
 
     patch = mock.patch.object(codecache.AotCodeCompiler, "compile", classmethod(capture))
-    with _quiet(), torch.no_grad(), patch, _vector_isa(cpu_isa):
+    with _quiet(), _scratch(), torch.no_grad(), patch, _vector_isa(cpu_isa):
         try:
             torch._inductor.aot_compile(
                 program.module(), example_inputs(part), options=_options(part.name)
@@ -89,6 +91,14 @@ def _vector_isa(cpu_isa: str) -> Iterator[None]:
         mock.patch.object(cpu_vec_isa, "valid_vec_isa_list", lambda: [picked]),
     ):
         yield
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[None]:
+    """What Inductor writes beside the sources goes with this call."""
+    with tempfile.TemporaryDirectory(prefix="pinfer-inductor-") as folder:
+        with mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder):
+            yield
 
 
 @contextlib.contextmanager

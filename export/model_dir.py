@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pinfer.export.checkpoint import Checkpoint
+from pinfer.export.checkpoint import Checkpoint, NoTensors
 from pinfer.export.errors import ExportError
 from pinfer.export.json_file import read_json_object
 from pinfer.export.safetensors_file import open_directory
@@ -13,10 +13,11 @@ from pinfer.export.safetensors_file import open_directory
 LICENCE_PATTERNS = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*")
 
 
-def read_model_dir(directory: Path) -> Checkpoint:
-    """The checkpoint in `directory`. ExportError names the file that is missing or damaged."""
-    config = read_json_object(directory / "config.json")
-    tensors = open_directory(directory)
+def read_model_dir(directory: Path, text_only: bool = False) -> Checkpoint:
+    """The checkpoint in `directory`. ExportError names the file that is missing or damaged.
+    The text alone needs neither config.json nor weights."""
+    config = read_json_object(directory / "config.json", required=not text_only)
+    tensors = None if text_only else open_directory(directory)
     tokenizer_path = directory / "tokenizer.json"
     if not tokenizer_path.is_file():
         raise ExportError(f"{tokenizer_path}: file not found (a fast tokenizer is needed)")
@@ -25,8 +26,8 @@ def read_model_dir(directory: Path) -> Checkpoint:
         name=directory.resolve().name,
         source=str(directory),
         config=config,
-        tensors=tensors,
-        dtype=tensors.dtype(),
+        tensors=tensors or NoTensors(),
+        dtype="" if tensors is None else tensors.dtype(),
         tokenizer=read_json_object(tokenizer_path),
         tokenizer_config=tokenizer_config,
         generation_config=read_json_object(directory / "generation_config.json", required=False),

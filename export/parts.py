@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from pinfer.export.layer_module import DecoderLayer, Head
-from pinfer.export.models.spec import LayerSpec, ModelSpec
+from pinfer.export.models.spec import ModelSpec
 from pinfer.export.trace import Part, PartInput
 from pinfer.runtime import ops
+from pinfer.runtime.layers.layer_spec import LayerSpec
+from pinfer.runtime.layers.modules import DecoderLayer, Head
 
 
 def decoder_layer(spec: LayerSpec, weight_dtype: torch.dtype, block_size: int) -> Part:

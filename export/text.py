@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
+from pinfer.export.bundle_writer import BundleWriter
 from pinfer.export.checkpoint import Checkpoint
 from pinfer.export.errors import ExportError
 from pinfer.export.template_tree import compile_chat_template
+from pinfer.export.tokenizer_config import with_bos_eos_settings
 from pinfer.export.tokenizer_tables import compile_tokenizer
+from pinfer.runtime.bundle.manifest import FORMAT_VERSION
 
 SPECIAL_TOKEN_KEYS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
 # Sampling parameters that are taken over: least and greatest value, type.
@@ -37,18 +41,44 @@ def build_text(checkpoint: Checkpoint) -> TextPart:
     if checkpoint.tokenizer is None:
         raise ExportError(f"{checkpoint.source}: no tokenizer.json")
     tokens = special_tokens(checkpoint)
+    tokenizer = with_bos_eos_settings(checkpoint.tokenizer, checkpoint.tokenizer_config)
     template = None
     if checkpoint.chat_template is not None:
         tree = compile_chat_template(checkpoint.chat_template, special_tokens=tokens)
         template = json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode()
     return TextPart(
-        tokenizer_bin=compile_tokenizer(checkpoint.tokenizer),
-        tokenizer_json=json.dumps(checkpoint.tokenizer, ensure_ascii=False).encode(),
+        tokenizer_bin=compile_tokenizer(tokenizer),
+        tokenizer_json=json.dumps(tokenizer, ensure_ascii=False).encode(),
         chat_template_json=template,
         eos_token_ids=eos_token_ids(checkpoint, tokens),
         bos_token_id=_bos_token_id(checkpoint, tokens),
         generation_defaults=generation_defaults(checkpoint),
     )
+
+
+def add_text(writer: BundleWriter, text: TextPart) -> None:
+    """Writes the files of the text part."""
+    writer.add_bytes("tokenizer.bin", text.tokenizer_bin)
+    writer.add_bytes("tokenizer.json", text.tokenizer_json)
+    if text.chat_template_json is not None:
+        writer.add_bytes("chat_template.json", text.chat_template_json)
+
+
+def text_manifest(text: TextPart, proof: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The manifest of a bundle that holds text alone, but for the files."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "exporter_version": version("pinfer"),
+        "parts": ["text"],
+        "text": text_entry(text, proof),
+        "generation_defaults": text.generation_defaults,
+    }
+
+
+def text_entry(text: TextPart, proof: dict[str, Any] | None) -> dict[str, Any]:
+    """The manifest's entry; `proof` is what the exporter compared with the references."""
+    entry = {"eos_token_ids": list(text.eos_token_ids), "bos_token_id": text.bos_token_id}
+    return entry if proof is None else {**entry, "proof": proof}
 
 
 def special_tokens(checkpoint: Checkpoint) -> dict[str, str]:

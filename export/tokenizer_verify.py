@@ -101,14 +101,19 @@ def code_point_texts(points: Iterable[int], contexts: Sequence[str] = CONTEXTS) 
     return texts
 
 
-def corpus(seed: int, added_tokens: Sequence[str] = (), num_mixes: int = 2000) -> list[str]:
+def corpus(
+    seed: int,
+    added_tokens: Sequence[str] = (),
+    num_mixes: int = 2000,
+    contexts: Sequence[str] = CONTEXTS,
+) -> list[str]:
     """The texts of the check: code points in contexts, samples, random mixes."""
     rng = random.Random(seed)
     texts = ["", *_WORDS, *_SPACES, *_CONTROLS, *_EMOJI, *_CODE, "".join(_CODE) * 3]
     for token in added_tokens:
         texts += [token, f" {token} ", f"x{token}y", token * 2, token[:-1], token[1:]]
     texts += ["a" * 300, " " * 300, "\n" * 100, "ab" * 500, "中" * 300, "👩🏽‍🚀" * 40]
-    texts += code_point_texts(probed_code_points())
+    texts += code_point_texts(probed_code_points(), contexts)
     texts += [random_text(rng, added_tokens) for _ in range(num_mixes)]
     return texts
 
@@ -145,17 +150,18 @@ def verify_tokenizer(
     decode: DecodeIds,
     seed: int = 0,
     texts: list[str] | None = None,
+    contexts: Sequence[str] = CONTEXTS,
 ) -> dict[str, Any]:
     """Compares both sides; the record for the manifest. ExportError if they differ.
 
-    `texts` stands in for the corpus of the seed.
+    `texts` stands in for the corpus of the seed and the contexts.
     """
     reference.no_truncation()
     reference.no_padding()
     added = [token.content for token in reference.get_added_tokens_decoder().values()]
     rng = random.Random(seed)
     sample = added if len(added) <= 300 else rng.sample(added, 300)
-    texts = corpus(seed, sample) if texts is None else texts
+    texts = corpus(seed, sample, contexts=contexts) if texts is None else texts
     differences = compare_encoding(reference, encode, texts)
     ids = [encoding.ids for encoding in reference.encode_batch_fast(texts[-2000:])]
     ids += random_ids(reference, rng, 1000)

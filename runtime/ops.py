@@ -8,15 +8,14 @@ and tracing need none.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import os
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from pinfer.runtime.library import find_library
 
 PANEL_WIDTH = 16  # outputs of a weight panel, tokens of a K tile
 
@@ -62,29 +61,10 @@ C_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 # ---- the library ----
 
 
-def _library_candidates() -> list[Path]:
-    named = os.environ.get("PINFER_LIBRARY")
-    if named:
-        return [Path(named)]
-    spec = importlib.util.find_spec("pinfer")
-    locations = spec.submodule_search_locations if spec is not None else None
-    return [Path(location) / "lib" / "libpinfer.so" for location in locations or []]
-
-
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
-    """libpinfer, from PINFER_LIBRARY or beside the package, with its functions declared."""
-    candidates = _library_candidates()
-    for path in candidates:
-        if path.is_file():
-            break
-    else:
-        tried = ", ".join(str(path) for path in candidates) or "no directory of package pinfer"
-        raise FileNotFoundError(
-            f"libpinfer.so not found: looked for {tried}; "
-            "set PINFER_LIBRARY to the library's path or reinstall pinfer"
-        )
-    loaded = ctypes.CDLL(str(path))
+    """libpinfer with its functions declared."""
+    loaded = ctypes.CDLL(str(find_library()))
     for name, (result, parameters) in C_FUNCTIONS.items():
         function = getattr(loaded, name)
         function.restype = result

@@ -36,6 +36,10 @@ class ShimProvider {
   virtual ~ShimProvider() = default;
 
   virtual std::string_view name() const = 0;
+
+  // "2.13" of a provider that serves artifacts of that version of torch only; "" of any.
+  virtual std::string_view torch_version() const { return ""; }
+
   virtual const TensorFunctions& tensor_functions() const = 0;
 
   // The function behind a name that an artifact binds; nullptr if this provider has none.
@@ -44,5 +48,11 @@ class ShimProvider {
 
 // The provider without dependencies. Lives as long as the process.
 const ShimProvider& native_provider();
+
+// libtorch as provider, opened by the first call: the one that the process has loaded already, else
+// libtorch_cpu.so from PINFER_TORCH_LIB (a directory or the file), else from the site-packages that
+// this program or library lies in. nullptr, and why, if there is none. Any thread. Lives as long as
+// the process.
+const ShimProvider* torch_provider(std::string* error);
 
 }  // namespace pinfer

@@ -1,15 +1,10 @@
 // `pinfer batch`: requests as JSON lines, many at once through one scheduler, answers in order.
 #include <CLI/CLI.hpp>
-#include <condition_variable>
-#include <deque>
-#include <iostream>
-#include <mutex>
-#include <thread>
-#include <variant>
+#include <cstdio>
 
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "cli/json_lines.h"
+#include "cli/request_lines.h"
 #include "cli/stats.h"
 
 namespace pinfer::cli {
@@ -89,8 +84,7 @@ std::vector<int32_t> read_prompt(const Engine& engine, const Json& line) {
   return engine.tokenize(engine.render(to_json_text(request)), /*add_special_tokens=*/false);
 }
 
-Request submit_line(Engine& engine, const std::string& text) {
-  const Json line = parse_line(text);
+Request submit_line(Engine& engine, const Json& line) {
   if (!line.is_object()) throw Error(PINFER_INVALID_ARGUMENT, "expected an object");
   refuse_unknown_fields(line, {"prompt",
                                "prompt_ids",
@@ -128,57 +122,6 @@ Request submit_line(Engine& engine, const std::string& text) {
   return engine.submit(read_prompt(engine, line), params, priority, salt);
 }
 
-// What was submitted for a line, or why it could not be.
-using Pending = std::variant<Request, std::string>;
-
-// Lines that wait for their answer. Bounded: reading pauses while many are unanswered.
-class PendingQueue {
- public:
-  void push(Pending pending) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return queue_.size() < kMaxPending; });
-    queue_.push_back(std::move(pending));
-    changed_.notify_all();
-  }
-
-  void close() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    closed_ = true;
-    changed_.notify_all();
-  }
-
-  // None when closed and empty.
-  std::optional<Pending> pop() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return closed_ || !queue_.empty(); });
-    if (queue_.empty()) return std::nullopt;
-    Pending pending = std::move(queue_.front());
-    queue_.pop_front();
-    changed_.notify_all();
-    return pending;
-  }
-
- private:
-  static constexpr size_t kMaxPending = 4096;
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Pending> queue_;
-  bool closed_ = false;
-};
-
-void read_lines(Engine* engine, PendingQueue* queue) {
-  std::string line;
-  while (std::getline(std::cin, line)) {
-    try {
-      queue->push(submit_line(*engine, line));
-    } catch (const std::exception& error) {
-      queue->push(std::string(error.what()));
-    }
-  }
-  queue->close();
-}
-
 Json answer(Request request, Stats* stats) {
   Output all;
   while (std::optional<Output> piece = request.next()) {
@@ -198,17 +141,12 @@ Json answer(Request request, Stats* stats) {
 
 int batch(BatchFlags& flags) {
   Engine engine = flags.engine.open();
-  PendingQueue queue;
   Stats stats;
   stats.submitted();
-  // Reading has a thread of its own, so that an answer never waits for the next line.
-  std::thread reader(&read_lines, &engine, &queue);
-  while (std::optional<Pending> pending = queue.pop()) {
-    print_line(std::holds_alternative<Request>(*pending)
-                   ? answer(std::move(std::get<Request>(*pending)), &stats)
-                   : error_answer(std::get<std::string>(*pending)));
-  }
-  reader.join();
+  answer_request_lines([&](const Json& line) -> WaitForAnswer {
+    auto request = std::make_shared<Request>(submit_line(engine, line));
+    return [request, &stats] { return answer(std::move(*request), &stats); };
+  });
   if (flags.stats) std::fprintf(stderr, "%s\n", stats.json(engine).c_str());
   return kExitDone;
 }

@@ -30,6 +30,8 @@ int main(int argc, char** argv) {
   cli::add_run_command(&app, &exit_code);
   cli::add_chat_command(&app, &exit_code);
   cli::add_batch_command(&app, &exit_code);
+  cli::add_score_command(&app, &exit_code);
+  cli::add_bench_command(&app, &exit_code);
   cli::add_text_commands(&app, &exit_code);
   cli::add_bundle_commands(&app, &exit_code);
   try {

@@ -23,8 +23,8 @@ template <>
 struct FieldType<bool> {
   static constexpr const char* kName = "bool";
 };
-template <>
-struct FieldType<std::optional<int64_t>> {
+template <typename Int>
+struct FieldType<std::optional<Int>> {
   static constexpr const char* kName = "int or none";
 };
 template <>
@@ -54,8 +54,6 @@ Json describe_field(const char* name, const T& value) {
   return field;
 }
 
-Json to_json(const std::optional<int64_t>& value) { return value ? Json(*value) : Json(nullptr); }
-
 // JSON keys are strings; the library would print a map with integer keys as pairs.
 Json to_json(const std::map<int32_t, double>& value) {
   Json object = Json::object();
@@ -63,11 +61,11 @@ Json to_json(const std::map<int32_t, double>& value) {
   return object;
 }
 
-template <>
-Json describe_field(const char* name, const std::optional<int64_t>& value) {
+template <typename Int>
+Json describe_field(const char* name, const std::optional<Int>& value) {
   return {{"name", name},
-          {"type", FieldType<std::optional<int64_t>>::kName},
-          {"default", to_json(value)}};
+          {"type", FieldType<std::optional<Int>>::kName},
+          {"default", value ? Json(*value) : Json(nullptr)}};
 }
 
 template <>

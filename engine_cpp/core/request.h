@@ -75,6 +75,9 @@ class Request {
   // end id of the model.
   bool is_stop_token_id(int32_t token_id) const;
 
+  // Log-probabilities of the prompt need its logits, which cached blocks do not give.
+  bool skips_prefix_cache() const { return sampling_params.prompt_logprobs.has_value(); }
+
   bool finished() const { return is_finished(status); }
 
   // Set by the scheduler.
@@ -83,6 +86,7 @@ class Request {
   int32_t num_computed_tokens = 0;     // tokens whose KV exists or is being written
   int32_t num_cached_tokens = -1;      // prefix-cache hit of the first admission; -1 before
   int32_t num_preemptions = 0;
+  int32_t num_prompt_logprobs = 0;  // of the prompt's tokens after the first: passed on so far
 
   // Set by the KV cache manager.
   std::vector<int32_t> block_ids;          // position p lives in block_ids[p / block_size]

@@ -52,7 +52,8 @@ Status check_end_rules(const SamplingParams& params) {
   for (const std::string& text : params.stop) {
     if (text.empty()) return field_error("stop", "a list of non-empty strings", "\"\"");
   }
-  return Status::ok_status();
+  PINFER_RETURN_IF_ERROR(check_range("logprobs", params.logprobs.value_or(0), 0, kMaxInt));
+  return check_range("prompt_logprobs", params.prompt_logprobs.value_or(0), 0, kMaxInt);
 }
 
 }  // namespace

@@ -32,6 +32,8 @@ struct SamplingParams {
   bool ignore_eos = false;
   std::vector<int32_t> stop_token_ids;
   std::vector<std::string> stop;
+  std::optional<int32_t> logprobs;         // the N best with each sampled token; none = off
+  std::optional<int32_t> prompt_logprobs;  // the same with each prompt token but the first
 
   // INVALID_ARGUMENT naming the field, the range and what was found.
   Status validate() const;
@@ -59,6 +61,8 @@ struct SamplingParams {
     visit("ignore_eos", &SamplingParams::ignore_eos);
     visit("stop_token_ids", &SamplingParams::stop_token_ids);
     visit("stop", &SamplingParams::stop);
+    visit("logprobs", &SamplingParams::logprobs);
+    visit("prompt_logprobs", &SamplingParams::prompt_logprobs);
   }
 };
 

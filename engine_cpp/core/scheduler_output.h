@@ -25,6 +25,17 @@ struct SchedulerOutput {
   std::vector<std::string> preempted_request_ids;    // their block tables are void
   std::vector<std::string> finished_request_ids;     // ended since the last step: forget them
   int32_t total_num_scheduled_tokens = 0;
+
+  // The step's tokens lie flat, request after request. Of those that sample: the last token's row.
+  std::vector<int32_t> sampled_rows() const {
+    std::vector<int32_t> rows;
+    int32_t end = 0;
+    for (const ScheduledRequest& request : scheduled_requests) {
+      end += request.num_scheduled_tokens();
+      if (request.samples) rows.push_back(end - 1);
+    }
+    return rows;
+  }
 };
 
 }  // namespace pinfer

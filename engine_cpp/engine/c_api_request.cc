@@ -21,6 +21,13 @@ SamplingParams read_sampling_params(const pinfer_sampling_params& given) {
   params.ignore_eos = given.ignore_eos;
   params.stop_token_ids.assign(given.stop_token_ids,
                                given.stop_token_ids + given.num_stop_token_ids);
+  if (given.logprobs >= 0) params.logprobs = given.logprobs;
+  if (given.prompt_logprobs >= 0) params.prompt_logprobs = given.prompt_logprobs;
+  for (size_t i = 0; i < given.num_logit_bias; ++i) {
+    params.logit_bias[given.logit_bias_token_ids[i]] = given.logit_bias_values[i];
+  }
+  params.allowed_token_ids.assign(given.allowed_token_ids,
+                                  given.allowed_token_ids + given.num_allowed_token_ids);
   return params;
 }
 
@@ -38,11 +45,46 @@ void write_sampling_params(const SamplingParams& params, pinfer_sampling_params*
   out->min_tokens = params.min_tokens;
   out->ignore_eos = params.ignore_eos;
   out->skip_special_tokens = true;
+  out->logprobs = params.logprobs.value_or(-1);
+  out->prompt_logprobs = params.prompt_logprobs.value_or(-1);
 }
 
-// Fills the caller's struct from `piece`, whose memory must outlive the caller's use of it.
-void write_output(const StreamOutput& piece, pinfer_output* out) {
+size_t num_top(const std::vector<TokenLogprobs>& tokens) {
+  size_t count = 0;
+  for (const TokenLogprobs& token : tokens) count += token.top.size();
+  return count;
+}
+
+// The lists lie one after the other in output->top_*, which must not move any more.
+void write_logprobs(const std::vector<TokenLogprobs>& tokens,
+                    std::vector<pinfer_token_logprobs>* list, OutputForC* output) {
+  list->clear();
+  for (const TokenLogprobs& token : tokens) {
+    const size_t begin = output->top_token_ids.size();
+    for (const auto& [id, logprob] : token.top) {
+      output->top_token_ids.push_back(id);
+      output->top_logprobs.push_back(logprob);
+    }
+    list->push_back({token.chosen, output->top_token_ids.data() + begin,
+                     output->top_logprobs.data() + begin, token.top.size()});
+  }
+}
+
+// Fills the caller's struct from `output`, whose memory must outlive the caller's use of it.
+void write_output(OutputForC* output, pinfer_output* out) {
+  const StreamOutput& piece = output->piece;
+  const size_t num_listed = num_top(piece.logprobs) + num_top(piece.prompt_logprobs);
+  output->top_token_ids.clear();
+  output->top_logprobs.clear();
+  output->top_token_ids.reserve(num_listed);
+  output->top_logprobs.reserve(num_listed);
+  write_logprobs(piece.logprobs, &output->logprobs, output);
+  write_logprobs(piece.prompt_logprobs, &output->prompt_logprobs, output);
   pinfer_output all{};
+  all.logprobs = output->logprobs.data();
+  all.num_logprobs = output->logprobs.size();
+  all.prompt_logprobs = output->prompt_logprobs.data();
+  all.num_prompt_logprobs = output->prompt_logprobs.size();
   all.text = piece.text.c_str();
   all.text_size = piece.text.size();
   all.token_ids = piece.token_ids.data();
@@ -78,9 +120,14 @@ Status read_request(const pinfer_engine& engine, const pinfer_request_options& g
   request->cache_salt = given.cache_salt == nullptr ? "" : given.cache_salt;
   if (given.output_callback != nullptr) {
     request->callback = [given](const StreamOutput& piece) {
+      OutputForC memory{.piece = piece,
+                        .logprobs = {},
+                        .prompt_logprobs = {},
+                        .top_token_ids = {},
+                        .top_logprobs = {}};
       pinfer_output output{};
       output.struct_size = sizeof(output);
-      write_output(piece, &output);
+      write_output(&memory, &output);
       given.output_callback(given.output_user_data, &output);
     };
   }
@@ -164,7 +211,7 @@ pinfer_status pinfer_request_next(pinfer_request* request, int64_t timeout_ms,
   std::optional<std::chrono::milliseconds> timeout;
   if (timeout_ms >= 0) timeout = std::chrono::milliseconds(timeout_ms);
   using ReadResult = pinfer::RequestStream::ReadResult;
-  switch (request->handle.stream->read(timeout, &request->output)) {
+  switch (request->handle.stream->read(timeout, &request->output.piece)) {
     case ReadResult::TIMED_OUT:
       return PINFER_CANCELLED;
     case ReadResult::ENDED:
@@ -172,7 +219,7 @@ pinfer_status pinfer_request_next(pinfer_request* request, int64_t timeout_ms,
     case ReadResult::OUTPUT:
       break;
   }
-  pinfer::write_output(request->output, output);
+  pinfer::write_output(&request->output, output);
   return PINFER_OK;
 }
 

@@ -20,10 +20,22 @@ struct pinfer_engine {
   std::string info_json;
 };
 
+namespace pinfer {
+
+// A piece of output with the arrays that the C struct points to.
+struct OutputForC {
+  StreamOutput piece;
+  std::vector<pinfer_token_logprobs> logprobs, prompt_logprobs;
+  std::vector<int32_t> top_token_ids;
+  std::vector<double> top_logprobs;
+};
+
+}  // namespace pinfer
+
 struct pinfer_request {
   std::weak_ptr<pinfer::Engine> engine;  // may be closed before the request is freed
   pinfer::RequestHandle handle;
-  pinfer::StreamOutput output;  // what the last pinfer_request_next() handed out
+  pinfer::OutputForC output;  // what the last pinfer_request_next() handed out
 };
 
 namespace pinfer {

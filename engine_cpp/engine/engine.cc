@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "csrc/shim/provider.h"
 #include "csrc/threads/cpu_count.h"
 #include "engine/cache_size.h"
 #include "executor/model_runner.h"
@@ -52,12 +51,24 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, EngineOpti
   return engine;
 }
 
+Result<const ShimProvider*> Engine::find_provider() const {
+  if (config_.provider == Provider::NATIVE) return &native_provider();
+  std::string error;
+  const ShimProvider* provider = torch_provider(&error);
+  if (provider == nullptr) return Status::failed_precondition("--provider torch: " + error);
+  const std::string& wanted = bundle_->manifest().torch_version;
+  const std::string found(provider->torch_version());
+  if (!wanted.starts_with(found + ".")) {
+    return Status::failed_precondition(bundle_->path() + ": compiled with torch " + wanted +
+                                       ", --provider torch has found torch " + found);
+  }
+  return provider;
+}
+
 Status Engine::load_model() {
   const Manifest& manifest = bundle_->manifest();
   PINFER_RETURN_IF_ERROR(bundle_->check_runnable(std::string(enum_name(config_.provider))));
-  if (config_.provider != Provider::NATIVE) {
-    return Status::failed_precondition("--provider torch: this build has the native provider only");
-  }
+  PINFER_ASSIGN_OR_RETURN(const ShimProvider* provider, find_provider());
   if (config_.block_size != manifest.block_size) {
     return Status::invalid_argument("--block-size " + std::to_string(config_.block_size) +
                                     ": the bundle was compiled for " +
@@ -74,7 +85,7 @@ Status Engine::load_model() {
     config_.threads = count.count;
     log(LogLevel::INFO, "threads: " + std::to_string(count.count) + " (" + count.reason + ")");
   }
-  PINFER_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::load(bundle_, native_provider()));
+  PINFER_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::load(bundle_, *provider));
   PINFER_ASSIGN_OR_RETURN(std::unique_ptr<KVCacheMemory> memory, KVCacheMemory::create(shape));
   pool_ = std::make_unique<ThreadPool>(config_.threads);
   auto runner = std::make_unique<ModelRunner>(std::move(model), std::move(memory), pool_.get());

@@ -18,6 +18,7 @@
 #include "bundle/bundle.h"
 #include "core/engine_config.h"
 #include "core/request.h"
+#include "csrc/shim/provider.h"
 #include "csrc/threads/thread_pool.h"
 #include "engine/engine_core.h"
 #include "engine/output_processor.h"
@@ -99,6 +100,7 @@ class Engine {
 
   Engine() = default;
   Status load_model();
+  Result<const ShimProvider*> find_provider() const;
   void start();
   void run();
   void take_commands(std::deque<Command> commands);

@@ -1,38 +1,92 @@
 #include "engine/engine_core.h"
 
+#include <algorithm>
 #include <new>
+#include <numeric>
+#include <optional>
+
+#include "sampler/logprobs.h"
 
 namespace pinfer {
+namespace {
+
+// Rows of prompt logits that are held at once.
+constexpr int32_t kPromptLogitsRows = 64;
+
+}  // namespace
 
 std::vector<RequestOutput> EngineCore::step() {
   step_error_ = Status();
   const SchedulerOutput& scheduler_output = scheduler_.schedule();
-  ModelRunnerOutput model_runner_output;
-  try {
-    const Result<Logits> logits = executor_->execute_model(scheduler_output);
-    if (!logits.ok()) return fail(scheduler_output, logits.status());
-    model_runner_output = sample(scheduler_output, logits.value());
-  } catch (const std::bad_alloc&) {
-    return fail(scheduler_output, Status::resource_exhausted("out of memory"));
-  }
-  return scheduler_.update_from_output(scheduler_output, model_runner_output);
+  const Result<ModelRunnerOutput> model_runner_output = execute(scheduler_output);
+  if (!model_runner_output.ok()) return fail(scheduler_output, model_runner_output.status());
+  return scheduler_.update_from_output(scheduler_output, model_runner_output.value());
 }
 
-ModelRunnerOutput EngineCore::sample(const SchedulerOutput& scheduler_output,
-                                     const Logits& logits) {
-  // Row i of the logits belongs to the i-th scheduled request that samples. Each token names its
-  // request, so a request without one leaves a gap.
-  ModelRunnerOutput output;
+Result<ModelRunnerOutput> EngineCore::execute(const SchedulerOutput& scheduler_output) {
+  try {
+    ModelRunnerOutput output;
+    PINFER_RETURN_IF_ERROR(executor_->execute_model(scheduler_output));
+    PINFER_RETURN_IF_ERROR(sample(scheduler_output, &output));
+    PINFER_RETURN_IF_ERROR(score_prompts(scheduler_output, &output));
+    return output;
+  } catch (const std::bad_alloc&) {
+    return Status::resource_exhausted("out of memory");
+  }
+}
+
+// Each token names its request, so a request without one leaves a gap.
+Status EngineCore::sample(const SchedulerOutput& scheduler_output, ModelRunnerOutput* output) {
+  PINFER_ASSIGN_OR_RETURN(const Logits logits,
+                          executor_->compute_logits(scheduler_output.sampled_rows()));
   int32_t row = 0;
   for (const ScheduledRequest& scheduled : scheduler_output.scheduled_requests) {
     if (!scheduled.samples) continue;
+    const std::span<const float> row_logits = logits.row(row++);
     const Request* request = scheduler_.find_request(scheduled.request_id);
-    if (request != nullptr) {
-      output.sampled_tokens.push_back(sampler_.sample(logits.row(row), *request));
+    if (request == nullptr) continue;
+    SampledToken& token =
+        output->sampled_tokens.emplace_back(sampler_.sample(row_logits, *request));
+    if (request->sampling_params.logprobs.has_value() && !token.failed) {
+      token.logprobs = log_softmax_top(row_logits, *request->sampling_params.logprobs,
+                                       token.token_id, sampler_.masked_token_ids());
     }
-    ++row;
   }
-  return output;
+  return Status();
+}
+
+// The logits at position p are about the token at p + 1. What a preempted request has passed on
+// already is left out when it is computed again.
+Status EngineCore::score_prompts(const SchedulerOutput& scheduler_output,
+                                 ModelRunnerOutput* output) {
+  int32_t first_row = 0;
+  for (const ScheduledRequest& scheduled : scheduler_output.scheduled_requests) {
+    const int32_t begin = first_row;
+    first_row += scheduled.num_scheduled_tokens();
+    const Request* request = scheduler_.find_request(scheduled.request_id);
+    if (request == nullptr || !request->sampling_params.prompt_logprobs.has_value()) continue;
+    const int32_t computed = scheduled.num_computed_tokens;
+    const int32_t position = std::max(computed, request->num_prompt_logprobs);
+    const int32_t end =
+        std::min(computed + scheduled.num_scheduled_tokens(), request->num_prompt_tokens - 1);
+    if (position >= end) continue;
+    PromptLogprobs& scored = output->prompt_logprobs.emplace_back();
+    scored.request_id = scheduled.request_id;
+    for (int32_t p = position; p < end && !scored.failed; p += kPromptLogitsRows) {
+      std::vector<int32_t> rows(static_cast<size_t>(std::min(kPromptLogitsRows, end - p)));
+      std::iota(rows.begin(), rows.end(), begin + p - computed);
+      PINFER_ASSIGN_OR_RETURN(const Logits logits, executor_->compute_logits(rows));
+      for (int32_t i = 0; i < logits.num_rows && !scored.failed; ++i) {
+        const int32_t token_id = request->prompt_token_ids()[static_cast<size_t>(p + i + 1)];
+        std::optional<TokenLogprobs> logprobs =
+            log_softmax_top(logits.row(i), *request->sampling_params.prompt_logprobs, token_id,
+                            sampler_.masked_token_ids());
+        scored.failed = !logprobs.has_value();
+        if (logprobs.has_value()) scored.tokens.push_back(std::move(*logprobs));
+      }
+    }
+  }
+  return Status();
 }
 
 std::vector<RequestOutput> EngineCore::fail(const SchedulerOutput& scheduler_output,

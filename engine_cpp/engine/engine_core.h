@@ -44,7 +44,9 @@ class EngineCore {
   bool reset_prefix_cache() { return scheduler_.reset_prefix_cache(); }
 
  private:
-  ModelRunnerOutput sample(const SchedulerOutput& scheduler_output, const Logits& logits);
+  Result<ModelRunnerOutput> execute(const SchedulerOutput& scheduler_output);
+  Status sample(const SchedulerOutput& scheduler_output, ModelRunnerOutput* output);
+  Status score_prompts(const SchedulerOutput& scheduler_output, ModelRunnerOutput* output);
   std::vector<RequestOutput> fail(const SchedulerOutput& scheduler_output, const Status& status);
 
   Scheduler scheduler_;

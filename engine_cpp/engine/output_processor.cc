@@ -84,11 +84,11 @@ void OutputProcessor::run() {
       item = std::move(queue_.front());
       queue_.pop_front();
     }
-    deliver(item.first, item.second);
+    deliver(std::move(item.first), item.second);
   }
 }
 
-void OutputProcessor::deliver(const RequestOutput& output, const std::string& error_message) {
+void OutputProcessor::deliver(RequestOutput output, const std::string& error_message) {
   State* state = nullptr;
   {
     // States are only removed below, on this thread: the pointer stays valid without the lock.
@@ -100,10 +100,14 @@ void OutputProcessor::deliver(const RequestOutput& output, const std::string& er
   StreamOutput piece;
   piece.num_prompt_tokens = static_cast<int32_t>(state->prompt.size());
   piece.num_cached_tokens = output.num_cached_tokens;
+  piece.prompt_logprobs = std::move(output.prompt_logprobs);
   bool stopped = false;
   for (size_t i = 0; i < output.new_token_ids.size() && !stopped; ++i) {
     piece.token_ids.push_back(output.new_token_ids[i]);
     piece.text += text_of(*state, output, i, &stopped);
+    if (i < output.new_logprobs.size()) {
+      piece.logprobs.push_back(std::move(output.new_logprobs[i]));
+    }
   }
   if (stopped) {
     piece.finish_reason = "stop";
@@ -119,7 +123,7 @@ void OutputProcessor::deliver(const RequestOutput& output, const std::string& er
     if (piece.finish_reason == "error") piece.error_message = error_message;
   }
   const bool finished = piece.finished();
-  if (finished || !piece.text.empty() || !piece.token_ids.empty()) {
+  if (finished || !piece.token_ids.empty() || !piece.prompt_logprobs.empty()) {
     state->stream->push(std::move(piece));
   }
   if (finished) {

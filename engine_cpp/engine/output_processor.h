@@ -66,7 +66,7 @@ class OutputProcessor {
   };
 
   void run();
-  void deliver(const RequestOutput& output, const std::string& error_message);
+  void deliver(RequestOutput output, const std::string& error_message);
   // The text that one sampled token adds; sets finish_reason when a stop string is complete.
   std::string text_of(State& state, const RequestOutput& output, size_t index, bool* stopped) const;
   bool hides_text(const State& state, const RequestOutput& output, size_t index) const;

@@ -1,8 +1,18 @@
 #include "engine/request_stream.h"
 
+#include <iterator>
 #include <utility>
 
 namespace pinfer {
+namespace {
+
+template <typename T>
+void append(std::vector<T> more, std::vector<T>* all) {
+  all->insert(all->end(), std::make_move_iterator(more.begin()),
+              std::make_move_iterator(more.end()));
+}
+
+}  // namespace
 
 void RequestStream::push(StreamOutput output) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -14,8 +24,9 @@ void RequestStream::push(StreamOutput output) {
     pending_ = std::move(output);
   } else {
     pending_.text += output.text;
-    pending_.token_ids.insert(pending_.token_ids.end(), output.token_ids.begin(),
-                              output.token_ids.end());
+    append(std::move(output.token_ids), &pending_.token_ids);
+    append(std::move(output.logprobs), &pending_.logprobs);
+    append(std::move(output.prompt_logprobs), &pending_.prompt_logprobs);
     pending_.finish_reason = std::move(output.finish_reason);
     pending_.error_message = std::move(output.error_message);
     pending_.num_cached_tokens = output.num_cached_tokens;

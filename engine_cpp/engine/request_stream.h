@@ -10,14 +10,18 @@
 #include <string>
 #include <vector>
 
+#include "core/token_logprobs.h"
+
 namespace pinfer {
 
 // A piece of output, or several pieces put together.
 struct StreamOutput {
-  std::string text;                // complete characters
-  std::vector<int32_t> token_ids;  // every sampled token, an end id included
-  std::string finish_reason;       // "" while it goes on
-  std::string error_message;       // of finish_reason "error"
+  std::string text;                            // complete characters
+  std::vector<int32_t> token_ids;              // every sampled token, an end id included
+  std::vector<TokenLogprobs> logprobs;         // one for each token id, if asked for
+  std::vector<TokenLogprobs> prompt_logprobs;  // of the next prompt tokens, if asked for
+  std::string finish_reason;                   // "" while it goes on
+  std::string error_message;                   // of finish_reason "error"
   int32_t num_prompt_tokens = 0;
   int32_t num_cached_tokens = 0;
 

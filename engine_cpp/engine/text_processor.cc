@@ -1,8 +1,14 @@
 #include "engine/text_processor.h"
 
 #include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <ctime>
+#include <iomanip>
+#include <sstream>
 
 #include "core/mapped_file.h"
+#include "csrc/shim/own_folder.h"
 #include "engine/json_input.h"
 
 namespace pinfer {
@@ -12,6 +18,9 @@ constexpr const char* kTokenizerFile = "tokenizer.bin";
 constexpr const char* kTemplateFile = "chat_template.json";
 
 using Json = nlohmann::ordered_json;
+using Clock = std::chrono::system_clock;
+
+constexpr double kMaxSeconds = 253402300800;  // the year 10000
 
 Status wrong_type(const std::string& key, const char* expected, const Json& value) {
   return Status::invalid_argument(key + ": expected " + expected + ", found " + value.type_name());
@@ -40,6 +49,13 @@ Status read_field(const std::string& key, const Json& value, RenderInput* input)
     input->add_generation_prompt = wanted;
   } else if (key == "continue_final_message") {
     return read_bool(key, value, &input->continue_final_message);
+  } else if (key == "now") {
+    if (!value.is_number()) return wrong_type(key, "seconds since 1970", value);
+    const std::chrono::duration<double> seconds(value.get<double>());
+    if (!(std::abs(seconds.count()) < kMaxSeconds)) {
+      return Status::invalid_argument("now: expected a time up to the year 9999");
+    }
+    input->now = Clock::time_point(std::chrono::duration_cast<Clock::duration>(seconds));
   } else if (key == "chat_template") {
     if (!value.is_string()) return wrong_type(key, "a template's name", value);
     input->template_name = value.get<std::string>();
@@ -49,11 +65,34 @@ Status read_field(const std::string& key, const Json& value, RenderInput* input)
   return Status();
 }
 
+// What the templates' clock shows: PINFER_NOW (a local ISO time, for tests), else the time.
+Result<Clock::time_point> current_time() {
+  const char* fixed = std::getenv("PINFER_NOW");
+  if (fixed == nullptr || *fixed == '\0') return Clock::now();
+  std::tm time{};
+  std::istringstream text(fixed);
+  text >> std::get_time(&time, "%Y-%m-%dT%H:%M:%S");
+  if (text.fail()) {
+    return Status::invalid_argument(
+        std::string("PINFER_NOW: expected YYYY-MM-DDThh:mm:ss, found ") + fixed);
+  }
+  time.tm_isdst = -1;
+  return Clock::from_time_t(std::mktime(&time));
+}
+
+// Libraries that few tokenizers need are shipped beside this program or library.
+TokenizerOptions tokenizer_options() {
+  TokenizerOptions options;
+  options.library_directories.push_back(own_folder().string());
+  return options;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<TextProcessor>> TextProcessor::open(const Bundle& bundle) {
   auto text = std::make_unique<TextProcessor>();
-  PINFER_ASSIGN_OR_RETURN(text->tokenizer_, Tokenizer::open(bundle.file(kTokenizerFile)));
+  PINFER_ASSIGN_OR_RETURN(text->tokenizer_,
+                          Tokenizer::open(bundle.file(kTokenizerFile), tokenizer_options()));
   if (bundle.has_file(kTemplateFile)) {
     const std::string path = bundle.file(kTemplateFile);
     PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> file, MappedFile::open(path));
@@ -74,7 +113,7 @@ Result<std::string> TextProcessor::render(std::string_view request_json) const {
   PINFER_ASSIGN_OR_RETURN(const Json json, parse_json(request_json));
   if (!json.is_object()) return Status::invalid_argument("expected a JSON object");
   RenderInput input;
-  input.now = std::chrono::system_clock::now();
+  PINFER_ASSIGN_OR_RETURN(input.now, current_time());
   for (const auto& [key, value] : json.items()) {
     PINFER_RETURN_IF_ERROR(read_field(key, value, &input));
   }

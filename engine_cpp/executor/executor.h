@@ -1,5 +1,5 @@
-// Computes one step: what the scheduler decided in, logits out. The scheduler's side and the
-// executor's meet only here, in value structs.
+// Computes one step: what the scheduler decided in, logits of the wanted tokens out. The
+// scheduler's side and the executor's meet only here, in value structs.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace pinfer {
 
-// Logits of the requests that sample, in schedule order: [num_rows, vocab_size], float32. The
-// memory belongs to the executor and is valid until its next step.
+// [num_rows, vocab_size], float32. The memory belongs to the executor and is valid until its next
+// call.
 struct Logits {
   const float* data = nullptr;
   int32_t num_rows = 0;
@@ -27,8 +27,13 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
+  // Runs the layers over the step's tokens: their keys and values are in the cache afterwards.
   // INTERNAL when the step cannot be computed; its requests cannot go on then.
-  virtual Result<Logits> execute_model(const SchedulerOutput& scheduler_output) = 0;
+  virtual Status execute_model(const SchedulerOutput& scheduler_output) = 0;
+
+  // Logits of some of the tokens that the last execute_model() ran over, by their rows in the
+  // step's flat order. May be called several times, so that many rows need not be held at once.
+  virtual Result<Logits> compute_logits(std::span<const int32_t> rows) = 0;
 };
 
 }  // namespace pinfer

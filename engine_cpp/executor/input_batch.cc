@@ -13,7 +13,6 @@ void InputBatch::update(const SchedulerOutput& scheduler_output) {
   slot_mapping.clear();
   seq_lens.clear();
   query_start_loc.assign(1, 0);
-  logits_indices.clear();
   std::vector<const std::vector<int32_t>*> tables;
   max_blocks_ = 1;
   for (const ScheduledRequest& request : scheduler_output.scheduled_requests) {
@@ -42,7 +41,6 @@ void InputBatch::add(const ScheduledRequest& request, const std::vector<int32_t>
   }
   seq_lens.push_back(position);
   query_start_loc.push_back(static_cast<int32_t>(token_ids.size()));
-  if (request.samples) logits_indices.push_back(query_start_loc.back() - 1);
 }
 
 }  // namespace pinfer

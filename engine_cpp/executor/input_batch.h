@@ -26,7 +26,6 @@ class InputBatch {
   std::vector<int32_t> block_table;      // [S, M], rows filled up with the null block 0
   std::vector<int32_t> seq_lens;         // [S], context length after this step
   std::vector<int32_t> query_start_loc;  // [S + 1]
-  std::vector<int32_t> logits_indices;   // rows of T whose logits are wanted
 
   int64_t num_tokens() const { return static_cast<int64_t>(token_ids.size()); }
   int64_t num_seqs() const { return static_cast<int64_t>(seq_lens.size()); }

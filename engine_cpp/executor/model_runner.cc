@@ -13,20 +13,6 @@ namespace {
 // waking the other threads would.
 constexpr int64_t kSerialRegionTokens = 8;
 
-// Deletes a handle at the end of its scope.
-class OwnedHandle {
- public:
-  OwnedHandle(const TensorFunctions& functions, AtenTensorHandle handle)
-      : functions_(functions), handle_(handle) {}
-  ~OwnedHandle() { functions_.delete_tensor_object(handle_); }
-  OwnedHandle(const OwnedHandle&) = delete;
-  OwnedHandle& operator=(const OwnedHandle&) = delete;
-
- private:
-  const TensorFunctions& functions_;
-  AtenTensorHandle handle_;
-};
-
 Status op_status(int32_t error) {
   return error == 0 ? Status() : Status::internal(pinfer_ops_last_error());
 }
@@ -40,15 +26,16 @@ ModelRunner::ModelRunner(std::unique_ptr<Model> model, std::unique_ptr<KVCacheMe
       pool_(pool),
       batch_(model_->manifest().block_size) {}
 
-Result<Logits> ModelRunner::execute_model(const SchedulerOutput& scheduler_output) {
+Status ModelRunner::execute_model(const SchedulerOutput& scheduler_output) {
   batch_.update(scheduler_output);
-  if (batch_.num_tokens() == 0) return Logits{};  // a step that only reports ended requests
+  hidden_states_ = TensorHandle();
+  if (batch_.num_tokens() == 0) return Status();  // a step that only reports ended requests
   const ThreadPool::Scope scope(pool_);
   pool_->set_serial_regions(batch_.num_tokens() <= kSerialRegionTokens);
   PINFER_RETURN_IF_ERROR(prepare_layer_inputs());
   PINFER_ASSIGN_OR_RETURN(AtenTensorHandle x, run_layers());
-  const OwnedHandle owned(*model_->tensor_functions, x);
-  return run_head(x);
+  hidden_states_ = TensorHandle(model_->tensor_functions, x);
+  return Status();
 }
 
 Status ModelRunner::prepare_layer_inputs() {
@@ -99,29 +86,23 @@ Result<AtenTensorHandle> ModelRunner::run_layers() {
   return x;
 }
 
-Result<Logits> ModelRunner::run_head(AtenTensorHandle x) {
+Result<Logits> ModelRunner::compute_logits(std::span<const int32_t> rows) {
   const Manifest& manifest = model_->manifest();
-  const auto num_logits = static_cast<int64_t>(batch_.logits_indices.size());
-  if (num_logits == 0) return Logits{nullptr, 0, manifest.vocab_size};
-  const auto hidden = static_cast<size_t>(manifest.hidden_size);
-  const TensorFunctions& functions = *model_->tensor_functions;
-  void* rows = nullptr;
-  functions.get_data_ptr(x, &rows);
-  selected_.resize(static_cast<size_t>(num_logits) * hidden);
-  for (size_t i = 0; i < batch_.logits_indices.size(); ++i) {
-    const float* row =
-        static_cast<const float*>(rows) + static_cast<size_t>(batch_.logits_indices[i]) * hidden;
-    std::copy(row, row + hidden, selected_.begin() + static_cast<int64_t>(i * hidden));
+  if (rows.empty()) return Logits{nullptr, 0, manifest.vocab_size};
+  const ThreadPool::Scope scope(pool_);
+  const auto num_logits = static_cast<int64_t>(rows.size());
+  const int64_t hidden = manifest.hidden_size;
+  const auto* states = static_cast<const float*>(hidden_states_.data());
+  selected_.resize(static_cast<size_t>(num_logits * hidden));
+  for (int64_t i = 0; i < num_logits; ++i) {
+    std::copy_n(states + rows[static_cast<size_t>(i)] * hidden, hidden,
+                selected_.begin() + i * hidden);
   }
-  AtenTensorHandle inputs[] = {
-      wrap(selected_.data(), {num_logits, manifest.hidden_size}, AOTI_DTYPE_FLOAT32)};
+  AtenTensorHandle inputs[] = {wrap(selected_.data(), {num_logits, hidden}, AOTI_DTYPE_FLOAT32)};
   PINFER_ASSIGN_OR_RETURN(AtenTensorHandle output, model_->head->run(inputs));
-  const OwnedHandle owned(functions, output);
-  void* data = nullptr;
-  functions.get_data_ptr(output, &data);
-  const float* begin = static_cast<const float*>(data);
-  logits_.assign(begin, begin + num_logits * manifest.vocab_size);
-  return Logits{logits_.data(), static_cast<int32_t>(num_logits), manifest.vocab_size};
+  logits_ = TensorHandle(model_->tensor_functions, output);
+  return Logits{static_cast<const float*>(logits_.data()), static_cast<int32_t>(num_logits),
+                manifest.vocab_size};
 }
 
 AtenTensorHandle ModelRunner::wrap(void* data, std::initializer_list<int64_t> sizes,

@@ -9,6 +9,7 @@
 #include "executor/input_batch.h"
 #include "executor/kv_cache_memory.h"
 #include "executor/model.h"
+#include "executor/tensor_handle.h"
 
 namespace pinfer {
 
@@ -18,14 +19,15 @@ class ModelRunner final : public Executor {
   ModelRunner(std::unique_ptr<Model> model, std::unique_ptr<KVCacheMemory> kv_cache,
               ThreadPool* pool);
 
-  // The step in the order in which data flows: token ids -> x [T, hidden] -> layers -> rows whose
-  // logits are wanted -> logits. Runs on the calling thread and the pool.
-  Result<Logits> execute_model(const SchedulerOutput& scheduler_output) override;
+  // The step in the order in which data flows: token ids -> x [T, hidden] -> layers -> hidden
+  // states [T, hidden]; then wanted rows of those -> logits. Runs on the calling thread and the
+  // pool.
+  Status execute_model(const SchedulerOutput& scheduler_output) override;
+  Result<Logits> compute_logits(std::span<const int32_t> rows) override;
 
  private:
   Status prepare_layer_inputs();
   Result<AtenTensorHandle> run_layers();
-  Result<Logits> run_head(AtenTensorHandle x);
   AtenTensorHandle wrap(void* data, std::initializer_list<int64_t> sizes, int32_t dtype) const;
 
   std::unique_ptr<Model> model_;
@@ -34,8 +36,9 @@ class ModelRunner final : public Executor {
   InputBatch batch_;
   std::vector<float> x_;          // [T, hidden]
   std::vector<float> cos_, sin_;  // [T, rotary_dim / 2]
+  TensorHandle hidden_states_;    // [T, hidden]
   std::vector<float> selected_;   // [num_logits, hidden]
-  std::vector<float> logits_;     // [num_logits, vocab]
+  TensorHandle logits_;           // [num_logits, vocab]
 };
 
 }  // namespace pinfer

@@ -17,7 +17,7 @@ KVCacheManager::KVCacheManager(const EngineConfig& config, int32_t sliding_windo
 
 ComputedBlocks KVCacheManager::get_computed_blocks(Request& request) const {
   ComputedBlocks computed;
-  if (!enable_prefix_caching_) return computed;
+  if (!enable_prefix_caching_ || request.skips_prefix_cache()) return computed;
   const int32_t max_hits = (request.num_tokens() - 1) / spec_.block_size;
   extend_block_hashes(request, spec_.block_size, max_hits);
   const auto hashes = std::span(request.block_hashes).first(static_cast<size_t>(max_hits));

@@ -5,15 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <utility>
-#include <vector>
+
+#include "core/token_logprobs.h"
 
 namespace pinfer {
-
-struct TokenLogprobs {
-  double chosen = 0.0;                          // may be -inf
-  std::vector<std::pair<int32_t, double>> top;  // best first; equal ones by ascending id
-};
 
 // The chosen token's log-probability and the k best ones (fewer if the vocabulary is smaller).
 // masked_token_ids (sorted) are never listed, but count in the sum. None if the logits are not

@@ -18,6 +18,8 @@ T& entry_at(std::vector<T>& entries, size_t i) {
 void fill_output(const Request& request, RequestOutput& output) {
   output.request_id = request.request_id;
   output.new_token_ids.clear();
+  output.new_logprobs.clear();
+  output.prompt_logprobs.clear();
   output.finish_reason = finish_reason(request.status);
   output.stop_reason = request.stop_reason;
   output.num_cached_tokens = std::max(request.num_cached_tokens, 0);
@@ -236,19 +238,27 @@ const std::vector<RequestOutput>& Scheduler::update_from_output(
   bool any_finished = false;
   auto sampled = model_runner_output.sampled_tokens.begin();
   const auto end = model_runner_output.sampled_tokens.end();
+  auto prompt = model_runner_output.prompt_logprobs.begin();
+  const auto prompt_end = model_runner_output.prompt_logprobs.end();
   for (const ScheduledRequest& scheduled : scheduler_output.scheduled_requests) {
     Request* request = find_scheduled(scheduled, position);
-    if (!scheduled.samples) continue;
+    const PromptLogprobs* prompt_logprobs = nullptr;
+    if (prompt != prompt_end && prompt->request_id == scheduled.request_id) {
+      prompt_logprobs = &*prompt++;
+    }
+    if (!scheduled.samples && prompt_logprobs == nullptr) continue;
     const bool has_token = sampled != end && sampled->request_id == scheduled.request_id;
-    const int32_t token_id = has_token && !sampled->failed ? sampled->token_id : -1;
-    if (has_token) ++sampled;
+    const SampledToken* token = has_token ? &*sampled++ : nullptr;
     if (request == nullptr) continue;
 
-    if (token_id >= 0) {
-      request->append_output_token_id(token_id);
-      check_for_end(*request, token_id);
-    } else {
+    const bool has_no_token =
+        scheduled.samples && (token == nullptr || token->failed || token->token_id < 0);
+    const bool failed = has_no_token || (prompt_logprobs != nullptr && prompt_logprobs->failed);
+    if (failed) {
       request->status = RequestStatus::FINISHED_ERROR;
+    } else if (token != nullptr) {
+      request->append_output_token_id(token->token_id);
+      check_for_end(*request, token->token_id);
     }
     if (request->finished()) {
       finish(*request, request->status);
@@ -256,7 +266,15 @@ const std::vector<RequestOutput>& Scheduler::update_from_output(
     }
     RequestOutput& output = entry_at(outputs_, num_outputs++);
     fill_output(*request, output);
-    if (token_id >= 0) output.new_token_ids.push_back(token_id);
+    if (failed) continue;
+    if (token != nullptr) {
+      output.new_token_ids.push_back(token->token_id);
+      if (token->logprobs.has_value()) output.new_logprobs.push_back(*token->logprobs);
+    }
+    if (prompt_logprobs != nullptr) {
+      output.prompt_logprobs = prompt_logprobs->tokens;
+      request->num_prompt_logprobs += static_cast<int32_t>(prompt_logprobs->tokens.size());
+    }
   }
   outputs_.resize(num_outputs);
   if (any_finished) forget_finished();

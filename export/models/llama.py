@@ -10,7 +10,8 @@ from pinfer.export.models.settings import (
     require,
     rotary,
 )
-from pinfer.export.models.spec import ConfigReader, LayerSpec, ModelSpec, TensorPlan
+from pinfer.export.models.spec import ConfigReader, ModelSpec, TensorPlan
+from pinfer.runtime.layers.layer_spec import LayerSpec
 
 ARCHITECTURES = ("LlamaForCausalLM",)
 

@@ -8,30 +8,13 @@ from typing import Any
 
 import torch
 
+from pinfer.runtime.layers.layer_spec import LayerSpec
+
 
 @dataclass(frozen=True)
 class RotarySpec:
     inv_freq: torch.Tensor  # float32 [rotary_dim / 2]
     attention_scaling: float = 1.0
-
-
-@dataclass(frozen=True)
-class LayerSpec:
-    """One kind of decoder layer: all that its code depends on. Weights are not part of it."""
-
-    hidden_size: int
-    intermediate_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    rms_norm_eps: float
-    attention_bias: bool = False
-    output_bias: bool = False
-    mlp_bias: bool = False
-
-    @property
-    def qkv_features(self) -> int:
-        return (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,7 @@ class Request:
         self.num_computed_tokens = 0  # tokens whose KV exists or is being written
         self.num_cached_tokens = -1  # prefix-cache hit of the first admission; -1 before
         self.num_preemptions = 0
+        self.num_prompt_logprobs = 0  # of the prompt's tokens after the first: passed on so far
 
         # Set by the KV cache manager.
         self.block_ids: list[int] = []  # position p lives in block_ids[p // block_size]
@@ -113,6 +114,11 @@ class Request:
         if token_id in self.sampling_params.stop_token_ids:
             return True
         return not self.sampling_params.ignore_eos and token_id in self.extra_eos_token_ids
+
+    @property
+    def skips_prefix_cache(self) -> bool:
+        """Log-probabilities of the prompt need its logits, which cached blocks do not give."""
+        return self.sampling_params.prompt_logprobs is not None
 
     @property
     def finished(self) -> bool:

@@ -32,6 +32,8 @@ class SamplingParams:
     ignore_eos: bool = False
     stop_token_ids: list[int] = field(default_factory=list)
     stop: list[str] = field(default_factory=list)
+    logprobs: int | None = None  # the N best with each sampled token; none = off
+    prompt_logprobs: int | None = None  # the same with each prompt token but the first
 
     def validate(self) -> None:
         """Raises ValueError naming the field, the range and what was found."""
@@ -79,6 +81,8 @@ class SamplingParams:
         _check_token_ids("stop_token_ids", self.stop_token_ids)
         if "" in self.stop:
             raise field_error("stop", "a list of non-empty strings", '""')
+        check_range("logprobs", self.logprobs or 0, 0, MAX_INT)
+        check_range("prompt_logprobs", self.prompt_logprobs or 0, 0, MAX_INT)
 
 
 def _check_token_ids(name: str, token_ids: list[int]) -> None:

@@ -33,3 +33,13 @@ class SchedulerOutput:
     preempted_request_ids: list[str] = field(default_factory=list)  # their block tables are void
     finished_request_ids: list[str] = field(default_factory=list)  # ended since the last step
     total_num_scheduled_tokens: int = 0
+
+    def sampled_rows(self) -> list[int]:
+        """The step's tokens lie flat, request after request. Of those that sample: the last token's
+        row."""
+        rows, end = [], 0
+        for request in self.scheduled_requests:
+            end += request.num_scheduled_tokens
+            if request.samples:
+                rows.append(end - 1)
+        return rows

@@ -44,7 +44,7 @@ class KVCacheManager:
         """The longest cached prefix, at most num_tokens - 1 tokens: one token is always computed.
         Changes nothing but request.block_hashes."""
         computed = ComputedBlocks()
-        if not self._enable_prefix_caching:
+        if not self._enable_prefix_caching or request.skips_prefix_cache:
             return computed
         max_hits = (request.num_tokens - 1) // self._spec.block_size
         extend_block_hashes(request, self._spec.block_size, max_hits)

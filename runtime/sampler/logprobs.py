@@ -5,19 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from pinfer.runtime.core.token_logprobs import TokenLogprobs
 from pinfer.runtime.sampler.exp_weight import exp_sum
 from pinfer.runtime.sampler.greedy import best_token
-
-
-@dataclass(slots=True)
-class TokenLogprobs:
-    chosen: float = 0.0  # may be -inf
-    top: list[tuple[int, float]] = field(default_factory=list)  # best first; equal ones by id
 
 
 def log_softmax_top(

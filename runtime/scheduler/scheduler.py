@@ -9,16 +9,24 @@ and decode: a request computes what it has not computed yet.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pinfer.runtime.core.engine_config import EngineConfig, SchedulingPolicy
-from pinfer.runtime.core.model_runner_output import ModelRunnerOutput
+from pinfer.runtime.core.model_runner_output import (
+    ModelRunnerOutput,
+    PromptLogprobs,
+    SampledToken,
+)
 from pinfer.runtime.core.request import Request, RequestStatus, finish_reason
 from pinfer.runtime.core.request_output import RequestOutput
 from pinfer.runtime.core.scheduler_output import ScheduledKind, ScheduledRequest, SchedulerOutput
 from pinfer.runtime.kv_cache.kv_cache_manager import KVCacheManager
 from pinfer.runtime.scheduler.request_queue import RequestQueue
+
+OfRequest = TypeVar("OfRequest", SampledToken, PromptLogprobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,35 +253,42 @@ class Scheduler:
         """Takes the tokens sampled in the step that scheduler_output describes; requests that end
         are freed at once. A sampled token that failed, or is missing, ends its request with an
         error. Requests that were finished since schedule() are passed over. One output for each
-        request that got a token or ended."""
+        request that got a token or log-probabilities of its prompt, or ended."""
         outputs = []
         any_finished = False
-        sampled_tokens = model_runner_output.sampled_tokens
-        position = 0
+        sampled_tokens = deque(model_runner_output.sampled_tokens)
+        scored_prompts = deque(model_runner_output.prompt_logprobs)
         for scheduled in scheduler_output.scheduled_requests:
-            if not scheduled.samples:
+            prompt_logprobs = _next_of(scored_prompts, scheduled.request_id)
+            if not scheduled.samples and prompt_logprobs is None:
                 continue
-            token_id = -1
-            if position < len(sampled_tokens):
-                sampled = sampled_tokens[position]
-                if sampled.request_id == scheduled.request_id:
-                    position += 1
-                    token_id = -1 if sampled.failed else sampled.token_id
+            token = _next_of(sampled_tokens, scheduled.request_id)
             request = self._requests.get(scheduled.request_id)
             if request is None or request.status != RequestStatus.RUNNING:
                 continue
-            if token_id >= 0:
-                request.append_output_token_id(token_id)
-                self._check_for_end(request, token_id)
-            else:
+            has_no_token = scheduled.samples and (
+                token is None or token.failed or token.token_id < 0
+            )
+            failed = has_no_token or (prompt_logprobs is not None and prompt_logprobs.failed)
+            if failed:
                 request.status = RequestStatus.FINISHED_ERROR
+            elif token is not None:
+                request.append_output_token_id(token.token_id)
+                self._check_for_end(request, token.token_id)
             if request.finished:
                 self._finish(request, request.status)
                 any_finished = True
             output = _make_output(request)
-            if token_id >= 0:
-                output.new_token_ids.append(token_id)
             outputs.append(output)
+            if failed:
+                continue
+            if token is not None:
+                output.new_token_ids.append(token.token_id)
+                if token.logprobs is not None:
+                    output.new_logprobs.append(token.logprobs)
+            if prompt_logprobs is not None:
+                output.prompt_logprobs = prompt_logprobs.tokens
+                request.num_prompt_logprobs += len(prompt_logprobs.tokens)
         if any_finished:
             self._running = [request for request in self._running if not request.finished]
             for output in outputs:
@@ -339,6 +354,11 @@ class Scheduler:
     def waiting_request_ids(self) -> list[str]:
         """For tests and traces."""
         return self._waiting.request_ids()
+
+
+def _next_of(entries: deque[OfRequest], request_id: str) -> OfRequest | None:
+    """Takes the first entry if it is about the request."""
+    return entries.popleft() if entries and entries[0].request_id == request_id else None
 
 
 def _make_output(request: Request) -> RequestOutput:

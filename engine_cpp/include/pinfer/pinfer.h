@@ -152,7 +152,8 @@ PINFER_EXPORT pinfer_status pinfer_detokenize(const pinfer_engine* engine, const
 
 /* Renders the chat template. request_json: {"messages": [...], "tools", "documents",
  * "add_generation_prompt" (default true), "continue_final_message", "chat_template",
- * "chat_template_kwargs"}; unknown fields are refused. Any thread. */
+ * "chat_template_kwargs", "now" (seconds since 1970, what strftime_now() shows)}; unknown fields
+ * are refused. Any thread. */
 PINFER_EXPORT pinfer_status pinfer_render(const pinfer_engine* engine, const char* request_json,
                                           size_t request_size, char** text, size_t* text_size,
                                           pinfer_error** error);
@@ -180,12 +181,27 @@ typedef struct pinfer_sampling_params {
   const char* const* stop; /* zero-terminated strings */
   size_t num_stop;
   bool include_stop_str_in_output;
-  bool skip_special_tokens; /* true */
+  bool skip_special_tokens;            /* true */
+  int32_t logprobs;                    /* list the N best with each sampled token; -1 = off */
+  int32_t prompt_logprobs;             /* the same with each prompt token but the first; -1 = off */
+  const int32_t* logit_bias_token_ids; /* logit_bias_values[i] is added to this id's logit */
+  const double* logit_bias_values;     /* -100 to 100 */
+  size_t num_logit_bias;
+  const int32_t* allowed_token_ids; /* none = every id */
+  size_t num_allowed_token_ids;
 } pinfer_sampling_params;
 
 PINFER_EXPORT void pinfer_sampling_params_init(pinfer_sampling_params* params);
 PINFER_EXPORT void pinfer_sampling_params_default(const pinfer_engine* engine,
                                                   pinfer_sampling_params* params);
+
+/* Natural log-softmax of the raw logits at one position, before temperature, penalties, biases. */
+typedef struct pinfer_token_logprobs {
+  double logprob;               /* of the token that stands there; may be -INFINITY */
+  const int32_t* top_token_ids; /* the best ones, best first; equal ones by ascending id */
+  const double* top_logprobs;
+  size_t num_top;
+} pinfer_token_logprobs;
 
 /* What a request has produced since the last call that returned some. */
 typedef struct pinfer_output {
@@ -197,7 +213,13 @@ typedef struct pinfer_output {
   const char* finish_reason; /* NULL while it goes on; "stop", "length", "abort", "error" */
   const char* error_message; /* of finish_reason "error", else NULL */
   int32_t num_prompt_tokens;
-  int32_t num_cached_tokens; /* prompt tokens that the prefix cache supplied */
+  int32_t num_cached_tokens;             /* prompt tokens that the prefix cache supplied */
+  const pinfer_token_logprobs* logprobs; /* one for each of token_ids, if asked for */
+  size_t num_logprobs;
+  /* Of the next prompt tokens, if asked for; those of the first call begin with the second token,
+   * since nothing predicts the first. They may come in several outputs. */
+  const pinfer_token_logprobs* prompt_logprobs;
+  size_t num_prompt_logprobs;
 } pinfer_output;
 
 /* Called on the engine's output thread for each piece of output, the last one with a

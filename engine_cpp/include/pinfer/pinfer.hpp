@@ -69,13 +69,23 @@ struct SamplingParams : pinfer_sampling_params {
   SamplingParams() { pinfer_sampling_params_init(this); }
   std::vector<int32_t> stop_tokens;
   std::vector<std::string> stop_strings;
+  std::vector<std::pair<int32_t, double>> logit_biases;  // token id, what is added to its logit
+  std::vector<int32_t> allowed_tokens;                   // none = every id
+};
+
+// At one position: of the token that stands there, and of the best ones, best first.
+struct TokenLogprobs {
+  double logprob = 0;
+  std::vector<std::pair<int32_t, double>> top;
 };
 
 // A piece of output.
 struct Output {
   std::string text;
   std::vector<int32_t> token_ids;
-  std::string finish_reason;  // "" while it goes on
+  std::vector<TokenLogprobs> logprobs;         // one for each token id, if asked for
+  std::vector<TokenLogprobs> prompt_logprobs;  // of the next prompt tokens, if asked for
+  std::string finish_reason;                   // "" while it goes on
   std::string error_message;
   int32_t num_prompt_tokens = 0;
   int32_t num_cached_tokens = 0;
@@ -95,6 +105,8 @@ class Request {
     Output piece;
     piece.text.assign(output.text, output.text_size);
     piece.token_ids.assign(output.token_ids, output.token_ids + output.num_token_ids);
+    piece.logprobs = read_logprobs(output.logprobs, output.num_logprobs);
+    piece.prompt_logprobs = read_logprobs(output.prompt_logprobs, output.num_prompt_logprobs);
     if (output.finish_reason != nullptr) piece.finish_reason = output.finish_reason;
     if (output.error_message != nullptr) piece.error_message = output.error_message;
     piece.num_prompt_tokens = output.num_prompt_tokens;
@@ -107,7 +119,9 @@ class Request {
     Output all;
     while (std::optional<Output> piece = next()) {
       all.text += piece->text;
-      all.token_ids.insert(all.token_ids.end(), piece->token_ids.begin(), piece->token_ids.end());
+      append(piece->token_ids, &all.token_ids);
+      append(piece->logprobs, &all.logprobs);
+      append(piece->prompt_logprobs, &all.prompt_logprobs);
       all.finish_reason = piece->finish_reason;
       all.error_message = piece->error_message;
       all.num_prompt_tokens = piece->num_prompt_tokens;
@@ -122,6 +136,24 @@ class Request {
   struct Free {
     void operator()(pinfer_request* request) const { pinfer_request_free(request); }
   };
+
+  static std::vector<TokenLogprobs> read_logprobs(const pinfer_token_logprobs* tokens,
+                                                  size_t count) {
+    std::vector<TokenLogprobs> list(count);
+    for (size_t i = 0; i < count; ++i) {
+      list[i].logprob = tokens[i].logprob;
+      for (size_t j = 0; j < tokens[i].num_top; ++j) {
+        list[i].top.emplace_back(tokens[i].top_token_ids[j], tokens[i].top_logprobs[j]);
+      }
+    }
+    return list;
+  }
+
+  template <typename T>
+  static void append(const std::vector<T>& more, std::vector<T>* all) {
+    all->insert(all->end(), more.begin(), more.end());
+  }
+
   std::unique_ptr<pinfer_request, Free> request_;
 };
 
@@ -178,6 +210,17 @@ class Engine {
     c_params.num_stop = stop.size();
     c_params.stop_token_ids = params.stop_tokens.data();
     c_params.num_stop_token_ids = params.stop_tokens.size();
+    std::vector<int32_t> bias_ids;
+    std::vector<double> bias_values;
+    for (const auto& [id, bias] : params.logit_biases) {
+      bias_ids.push_back(id);
+      bias_values.push_back(bias);
+    }
+    c_params.logit_bias_token_ids = bias_ids.data();
+    c_params.logit_bias_values = bias_values.data();
+    c_params.num_logit_bias = bias_ids.size();
+    c_params.allowed_token_ids = params.allowed_tokens.data();
+    c_params.num_allowed_token_ids = params.allowed_tokens.size();
     pinfer_request_options options;
     pinfer_request_options_init(&options);
     options.prompt_token_ids = prompt_token_ids.data();

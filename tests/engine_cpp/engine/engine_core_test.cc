@@ -14,28 +14,36 @@ constexpr int32_t kVocab = 32;
 // After token t the best token is t + 1; fails or gives bad logits where told to.
 class FakeExecutor final : public Executor {
  public:
-  Result<Logits> execute_model(const SchedulerOutput& scheduler_output) override {
+  Status execute_model(const SchedulerOutput& scheduler_output) override {
     if (fail_next) {
       fail_next = false;
       return Status::internal("the model broke");
     }
-    logits_.clear();
-    int32_t rows = 0;
+    tokens_.clear();
     for (const ScheduledRequest& request : scheduler_output.scheduled_requests) {
-      if (!request.samples) continue;
-      std::vector<float> row(kVocab, 0.0f);
-      row[static_cast<size_t>((request.token_ids.back() + 1) % kVocab)] = 1.0f;
-      if (request.request_id == bad_request) row[3] = std::numeric_limits<float>::quiet_NaN();
-      logits_.insert(logits_.end(), row.begin(), row.end());
-      ++rows;
+      for (const int32_t id : request.token_ids) {
+        tokens_.emplace_back(id, request.request_id == bad_request);
+      }
     }
-    return Logits{logits_.data(), rows, kVocab};
+    return Status();
+  }
+
+  Result<Logits> compute_logits(std::span<const int32_t> rows) override {
+    logits_.assign(rows.size() * kVocab, 0.0f);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto [id, is_bad] = tokens_.at(static_cast<size_t>(rows[i]));
+      float* row = logits_.data() + i * kVocab;
+      row[(id + 1) % kVocab] = 1.0f;
+      if (is_bad) row[3] = std::numeric_limits<float>::quiet_NaN();
+    }
+    return Logits{logits_.data(), static_cast<int32_t>(rows.size()), kVocab};
   }
 
   bool fail_next = false;
   std::string bad_request;
 
  private:
+  std::vector<std::pair<int32_t, bool>> tokens_;  // of the step: id, of the bad request
   std::vector<float> logits_;
 };
 
@@ -43,16 +51,16 @@ class EngineCoreTest : public testing::Test {
  protected:
   EngineCoreTest() {
     EngineConfig config;
-    config.max_model_len = 64;
+    config.max_model_len = 128;
     config.num_blocks = 16;
-    config.max_num_batched_tokens = 256;
+    config.max_num_batched_tokens = 80;
     auto executor = std::make_unique<FakeExecutor>();
     executor_ = executor.get();
     core_ = std::make_unique<EngineCore>(config, std::move(executor), Sampler());
   }
 
-  void add(const std::string& id, std::vector<int32_t> prompt, int32_t max_tokens) {
-    SamplingParams params;
+  void add(const std::string& id, std::vector<int32_t> prompt, int32_t max_tokens,
+           SamplingParams params = {}) {
     params.temperature = 0;
     params.max_tokens = max_tokens;
     RequestOptions options;
@@ -74,6 +82,12 @@ class EngineCoreTest : public testing::Test {
       std::vector<int32_t>& ids = ids_[output.request_id];
       ids.insert(ids.end(), output.new_token_ids.begin(), output.new_token_ids.end());
       if (output.finished()) reasons_[output.request_id] = output.finish_reason;
+      for (const TokenLogprobs& entry : output.prompt_logprobs) {
+        prompt_logprobs_[output.request_id].push_back(entry);
+      }
+      for (const TokenLogprobs& entry : output.new_logprobs) {
+        logprobs_[output.request_id].push_back(entry);
+      }
     }
   }
 
@@ -81,6 +95,7 @@ class EngineCoreTest : public testing::Test {
   std::unique_ptr<EngineCore> core_;
   std::map<std::string, std::vector<int32_t>> ids_;
   std::map<std::string, std::string> reasons_;
+  std::map<std::string, std::vector<TokenLogprobs>> prompt_logprobs_, logprobs_;
 };
 
 TEST_F(EngineCoreTest, GeneratesToLengthAndToEnd) {
@@ -114,6 +129,57 @@ TEST_F(EngineCoreTest, AFailedStepEndsItsRequestsAndTheEngineGoesOn) {
   run();
   EXPECT_EQ(reasons_["b"], "length");
   EXPECT_TRUE(core_->step_error().ok());
+}
+
+// One logit is 1, the others 0.
+const double kLogSum = std::log(std::exp(1.0) + kVocab - 1);
+
+TEST_F(EngineCoreTest, ScoresPromptsOverSeveralStepsAndDespiteTheCache) {
+  SamplingParams params;
+  params.prompt_logprobs = 1;
+  params.logprobs = 2;
+  for (const char* id : {"first", "again"}) {
+    // Longer than a step, and than the rows of logits that are held at once.
+    std::vector<int32_t> prompt(100);
+    for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i % kVocab);
+    prompt[50] = 7;
+    add(id, prompt, 2, params);
+    run();
+    const std::vector<TokenLogprobs>& scores = prompt_logprobs_[id];
+    ASSERT_EQ(scores.size(), prompt.size() - 1);
+    for (size_t i = 0; i < scores.size(); ++i) {
+      const bool expected = prompt[i + 1] == (prompt[i] + 1) % kVocab;
+      EXPECT_NEAR(scores[i].chosen, (expected ? 1.0 : 0.0) - kLogSum, 1e-6) << i;
+      ASSERT_EQ(scores[i].top.size(), 1u);
+      EXPECT_EQ(scores[i].top[0].first, (prompt[i] + 1) % kVocab) << i;
+    }
+    ASSERT_EQ(logprobs_[id].size(), 2u);
+    EXPECT_NEAR(logprobs_[id][0].chosen, 1.0 - kLogSum, 1e-6);
+    EXPECT_EQ(logprobs_[id][1].top.size(), 2u);
+  }
+}
+
+TEST_F(EngineCoreTest, APromptThatCannotBeScoredEndsAlone) {
+  SamplingParams params;
+  params.prompt_logprobs = 0;
+  executor_->bad_request = "a";
+  add("a", std::vector<int32_t>(60, 5), 2, params);
+  add("b", {20, 21, 22}, 2, params);
+  run();
+  EXPECT_EQ(reasons_["a"], "error");
+  EXPECT_EQ(reasons_["b"], "length");
+  EXPECT_EQ(prompt_logprobs_["b"].size(), 2u);
+  EXPECT_EQ(core_->stats().num_free_blocks, core_->stats().num_usable_blocks);
+}
+
+TEST_F(EngineCoreTest, PreemptedPromptsAreScoredOnce) {
+  SamplingParams params;
+  params.prompt_logprobs = 0;
+  // Together they outgrow the 15 blocks, so that one of them is computed again.
+  for (const char* id : {"a", "b", "c"}) add(id, std::vector<int32_t>(70, 3), 30, params);
+  run();
+  EXPECT_GT(core_->stats().num_preemptions, 0);
+  for (const char* id : {"a", "b", "c"}) EXPECT_EQ(prompt_logprobs_[id].size(), 69u) << id;
 }
 
 TEST_F(EngineCoreTest, AbortFreesEverything) {

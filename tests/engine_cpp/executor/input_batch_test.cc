@@ -32,7 +32,7 @@ TEST(InputBatch, FlattensRequestsInScheduleOrder) {
   EXPECT_EQ(batch.block_table, (std::vector<int32_t>{7, 3, 7, 5}));
   EXPECT_EQ(batch.seq_lens, (std::vector<int32_t>{5, 6}));
   EXPECT_EQ(batch.query_start_loc, (std::vector<int32_t>{0, 5, 7}));
-  EXPECT_EQ(batch.logits_indices, (std::vector<int32_t>{4}));
+  EXPECT_EQ(step.sampled_rows(), (std::vector<int32_t>{4}));
 }
 
 TEST(InputBatch, KeepsBlockTablesOfRunningRequests) {

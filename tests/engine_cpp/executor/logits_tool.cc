@@ -69,8 +69,10 @@ Status run(const std::string& path, int threads, int64_t num_blocks) {
   pinfer::ModelRunner runner(std::move(model), std::move(memory), &pool);
   std::string line;
   while (std::getline(std::cin, line)) {
+    const pinfer::SchedulerOutput step = read_step(nlohmann::json::parse(line));
+    PINFER_RETURN_IF_ERROR(runner.execute_model(step));
     PINFER_ASSIGN_OR_RETURN(const pinfer::Logits logits,
-                            runner.execute_model(read_step(nlohmann::json::parse(line))));
+                            runner.compute_logits(step.sampled_rows()));
     print_logits(logits);
   }
   return Status();

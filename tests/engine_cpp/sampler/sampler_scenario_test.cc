@@ -39,8 +39,9 @@ struct ParamsReader {
   void operator()(const char* name, T SamplingParams::* member) {
     if (json.contains(name)) params.*member = json[name].template get<T>();
   }
-  void operator()(const char* name, std::optional<int64_t> SamplingParams::* member) {
-    if (json.contains(name)) params.*member = json[name].get<int64_t>();
+  template <typename Int>
+  void operator()(const char* name, std::optional<Int> SamplingParams::* member) {
+    if (json.contains(name)) params.*member = json[name].template get<Int>();
   }
   void operator()(const char* name, std::map<int32_t, double> SamplingParams::* member) {
     if (!json.contains(name)) return;

@@ -1,4 +1,4 @@
-// Entries for the project's own tests (tests/parity); not part of the interface.
+// Entries for the exporter and the project's own tests; not part of the interface.
 #include <cstring>
 
 #include "csrc/ops.h"
@@ -12,9 +12,10 @@ PINFER_API char* pinfer_testing_replay(const char* trace_json) {
   return strdup(pinfer::replay_trace_json(trace_json).c_str());
 }
 
-// 1 if the native provider has a function of this name, else 0.
-PINFER_API int32_t pinfer_testing_native_symbol(const char* name) {
-  return pinfer::native_provider().find(name) != nullptr ? 1 : 0;
+// The native provider's function of this name, NULL if it has none. The exporter runs with them
+// what it has compiled.
+PINFER_API void* pinfer_native_symbol(const char* name) {
+  return pinfer::native_provider().find(name);
 }
 
 }  // extern "C"

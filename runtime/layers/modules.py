@@ -1,4 +1,4 @@
-"""The compiled parts of a model as plain modules: what torch.export traces.
+"""The parts of a model as plain modules: what torch.export traces, and what the reference runs.
 
 Residual stream and norms are float32 in every dtype; weights are packed for pinfer::linear. The
 modules are written for tracing: weights are parameters, sizes come from the spec, and the number
@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from pinfer.export.models.spec import LayerSpec
 from pinfer.runtime import ops
+from pinfer.runtime.layers.layer_spec import LayerSpec
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

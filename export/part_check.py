@@ -1,0 +1,236 @@
+"""Runs a compiled part against the module it was compiled from, at sizes from end to end.
+
+The artifact is opened as the engine opens it, over libpinfer's native provider; the module runs in
+eager PyTorch over the same ops. Weights and inputs are random. Each free dimension is run at both
+ends of what the engine uses and between.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pinfer.export.artifact import BuiltArtifact
+from pinfer.export.errors import ExportError
+from pinfer.export.trace import Part
+from pinfer.runtime import ops
+
+# Of the largest value, by the weights' dtype: fused loops round in another order than eager ones,
+# and where linear rounds its input to bfloat16 a last bit becomes a bfloat16 one.
+TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 2**-7}
+BLOCK_SIZE_DIMENSION = 2  # of v_cache [num_blocks, kv_heads, block_size, head_dim]
+CPU_DEVICE = 0
+DTYPE_CODES = {
+    torch.float32: 6,
+    torch.bfloat16: 15,
+    torch.int32: 3,
+    torch.int64: 4,
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """One run: tokens, requests, context before the step of the first one, unused cache blocks."""
+
+    num_tokens: int
+    num_seqs: int
+    context: int = 0
+    spare_blocks: int = 0
+
+
+def sizes_to_run(max_model_len: int) -> list[Sizes]:
+    """Both ends of each free dimension (num_blocks begins at 2: the null block and one more)."""
+    most_tokens = min(2048, max_model_len)
+    return [
+        Sizes(1, 1),  # num_tokens, num_seqs, max_blocks, num_blocks, num_logits: all at their least
+        Sizes(37, 5, context=min(70, max_model_len - 37)),
+        Sizes(most_tokens, 1),
+        Sizes(256, 256, spare_blocks=3000),
+        Sizes(3, 2, context=min(8192, max_model_len - 2)),
+    ]
+
+
+def check_part(part: Part, built: BuiltArtifact, max_model_len: int) -> None:
+    """ExportError naming the part, the sizes and the difference if the artifact computes otherwise.
+    REQUIRES: this machine runs the artifact's instruction set."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, value in part.constants().items():
+            value.copy_(_random_weight(name, value, generator))
+        with _CompiledPart(part, built.path) as compiled:
+            for sizes in sizes_to_run(max_model_len):
+                inputs = _make_inputs(part, sizes, generator)
+                expected_inputs = [tensor.clone() for tensor in inputs]
+                expected = part.module(*expected_inputs)
+                found = compiled.run(inputs, expected)
+                pairs = [(part.output.name, expected, found)]
+                pairs += [
+                    (entry.name, after, tensor)
+                    for entry, after, tensor in zip(
+                        part.inputs, expected_inputs, inputs, strict=True
+                    )
+                ]
+                for what, wanted, got in pairs:
+                    _compare(part, what, sizes, wanted, got)
+
+
+def _compare(
+    part: Part, what: str, sizes: Sizes, expected: torch.Tensor, found: torch.Tensor
+) -> None:
+    difference = (expected.double() - found.double()).abs().max().item()
+    scale = expected.double().abs().max().item()
+    tolerance = max(TOLERANCES[value.dtype] for value in part.constants().values())
+    if not difference <= tolerance * max(scale, 1.0):
+        raise ExportError(
+            f"{part.name}: compiled code differs from eager in {what} by {difference:.3g}"
+            f" (largest value {scale:.3g}) at {sizes}"
+        )
+
+
+def _random_weight(name: str, value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    if value.dim() == 1:
+        return 1.0 + 0.1 * torch.randn(value.shape, generator=generator)
+    in_features = value.shape[1] * (2 if value.dim() == 4 else 1)
+    return torch.randn(value.shape, generator=generator) * in_features**-0.5
+
+
+def _make_inputs(part: Part, sizes: Sizes, generator: torch.Generator) -> list[torch.Tensor]:
+    """The part's inputs by name; what is not about attention is random numbers."""
+    dimensions = {"num_tokens": sizes.num_tokens, "num_logits": min(sizes.num_tokens, 256)}
+    attention: dict[str, torch.Tensor] = {}
+    cache = next((entry for entry in part.inputs if entry.name == "v_cache"), None)
+    if cache is not None:
+        block_size = cache.shape[BLOCK_SIZE_DIMENSION]
+        assert isinstance(block_size, int)
+        attention = _attention_inputs(sizes, block_size, generator)
+        dimensions["num_blocks"] = int(attention.pop("num_blocks"))
+    made = []
+    for entry in part.inputs:
+        if entry.name in attention:
+            made.append(attention[entry.name])
+            continue
+        shape = [n if isinstance(n, int) else dimensions[n] for n in entry.shape]
+        made.append(torch.randn(shape, generator=generator).to(entry.dtype))
+    return made
+
+
+def _attention_inputs(
+    sizes: Sizes, block_size: int, generator: torch.Generator
+) -> dict[str, torch.Tensor]:
+    """Requests of nearly equal numbers of tokens over blocks in random order."""
+    num_tokens, num_seqs = sizes.num_tokens, sizes.num_seqs
+    starts = [num_tokens * i // num_seqs for i in range(num_seqs + 1)]
+    lengths = [end - begin for begin, end in itertools.pairwise(starts)]
+    lengths[0] += sizes.context
+    num_blocks = [-(-length // block_size) for length in lengths]
+    total = 1 + sum(num_blocks) + sizes.spare_blocks
+    free = (torch.randperm(total - 1, generator=generator) + 1).tolist()
+    table = torch.zeros(num_seqs, max(num_blocks), dtype=torch.int32)
+    slots = []
+    for i, count in enumerate(num_blocks):
+        table[i, :count] = torch.tensor([free.pop() for _ in range(count)], dtype=torch.int32)
+        first = lengths[i] - (starts[i + 1] - starts[i])
+        for position in range(first, lengths[i]):
+            block_id = int(table[i, position // block_size])
+            slots.append(block_id * block_size + position % block_size)
+    return {
+        "slot_mapping": torch.tensor(slots, dtype=torch.int64),
+        "block_table": table,
+        "seq_lens": torch.tensor(lengths, dtype=torch.int32),
+        "query_start_loc": torch.tensor(starts, dtype=torch.int32),
+        "num_blocks": torch.tensor(total),
+    }
+
+
+class _CompiledPart:
+    """An opened artifact with one container over the module's parameters. A context manager."""
+
+    def __init__(self, part: Part, path: Path) -> None:
+        self._part = part
+        self._library = ctypes.CDLL(str(path))
+        self._host = ops.library()
+        self._host.pinfer_native_symbol.restype = ctypes.c_void_p
+        self._host.pinfer_native_symbol.argtypes = [ctypes.c_char_p]
+        self._bind_symbols()
+        self._container = ctypes.c_void_p()
+
+    def __enter__(self) -> _CompiledPart:
+        self._call("AOTInductorModelContainerCreateWithDevice", ctypes.byref(self._container),
+                   ctypes.c_size_t(1), b"cpu", None)  # fmt: skip
+        self._bind_weights()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._call("AOTInductorModelContainerDelete", self._container)
+
+    def run(self, inputs: list[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
+        """A copy of the output, which has the shape and dtype of `like`."""
+        handles = (ctypes.c_void_p * len(inputs))(*(self._wrap(tensor) for tensor in inputs))
+        outputs = (ctypes.c_void_p * 1)()
+        self._call("AOTInductorModelContainerRunSingleThreaded", self._container, handles,
+                   ctypes.c_size_t(len(inputs)), outputs, ctypes.c_size_t(1), None,
+                   None)  # fmt: skip
+        data = ctypes.c_void_p()
+        output = ctypes.c_void_p(outputs[0])
+        self._host_function("aoti_torch_get_data_ptr")(output, ctypes.byref(data))
+        found = torch.empty_like(like)
+        ctypes.memmove(found.data_ptr(), data.value, found.numel() * found.element_size())
+        self._host_function("aoti_torch_delete_tensor_object")(output)
+        return found
+
+    def _bind_symbols(self) -> None:
+        # Zero-terminated names, one after the other, an empty one at the end.
+        address = ctypes.addressof(ctypes.c_char.in_dll(self._library, "pinfer_artifact_names"))
+        table = []
+        while name := ctypes.string_at(address):
+            function = self._host.pinfer_native_symbol(name)
+            if not function:
+                raise ExportError(f"{self._part.name}: provider native lacks {name.decode()}")
+            table.append(function)
+            address += len(name) + 1
+        self._library.pinfer_artifact_bind((ctypes.c_void_p * len(table))(*table))
+
+    def _bind_weights(self) -> None:
+        class Pair(ctypes.Structure):
+            _fields_ = (("name", ctypes.c_char_p), ("handle", ctypes.c_void_p))
+
+        constants = self._part.constants()
+        pairs = (Pair * len(constants))(
+            *(Pair(name.encode(), self._wrap(value.data)) for name, value in constants.items())
+        )
+        self._call("AOTInductorModelContainerUpdateUserManagedConstantBufferPairs",
+                   self._container, pairs, ctypes.c_size_t(len(constants)), ctypes.c_bool(False),
+                   ctypes.c_bool(True))  # fmt: skip
+        for pair in pairs:
+            self._host_function("aoti_torch_delete_tensor_object")(ctypes.c_void_p(pair.handle))
+
+    def _wrap(self, tensor: torch.Tensor) -> int:
+        """A handle over the tensor's memory."""
+        assert tensor.is_contiguous()
+        handle = ctypes.c_void_p()
+        sizes = (ctypes.c_int64 * tensor.dim())(*tensor.shape)
+        strides = (ctypes.c_int64 * tensor.dim())(*tensor.stride())
+        error = self._host_function("aoti_torch_create_tensor_from_blob")(
+            ctypes.c_void_p(tensor.data_ptr()), ctypes.c_int64(tensor.dim()), sizes, strides,
+            ctypes.c_int64(0), ctypes.c_int32(DTYPE_CODES[tensor.dtype]),
+            ctypes.c_int32(CPU_DEVICE), ctypes.c_int32(0), ctypes.byref(handle),
+        )  # fmt: skip
+        if error != 0 or handle.value is None:
+            raise ExportError(f"{self._part.name}: no handle for a tensor of {tuple(tensor.shape)}")
+        return handle.value
+
+    def _host_function(self, name: str) -> Callable[..., int]:
+        return ctypes.CFUNCTYPE(ctypes.c_int32)(self._host.pinfer_native_symbol(name.encode()))
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        if getattr(self._library, name)(*arguments) == 0:
+            return
+        message = ctypes.c_char_p()
+        self._library.AOTInductorGetLastError(ctypes.byref(message))
+        raise ExportError(f"{self._part.name}: {name}: {(message.value or b'').decode()}")

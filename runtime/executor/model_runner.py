@@ -1,0 +1,50 @@
+"""The Executor of the reference: embedding, rotary tables, every layer, the head, in eager PyTorch
+over the same ops as compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from pinfer.runtime import ops
+from pinfer.runtime.core.scheduler_output import SchedulerOutput
+from pinfer.runtime.executor.input_batch import InputBatch
+from pinfer.runtime.executor.model import Model
+
+
+class ModelRunner:
+    """Owns the cache. What recycled or new blocks hold must never matter, so it begins as NaN."""
+
+    def __init__(self, model: Model, num_blocks: int) -> None:
+        self._model = model
+        self._batch = InputBatch(model.block_size)
+        spec = model.layer_spec
+        shapes = ops.kv_cache_shapes(num_blocks, model.block_size, spec.num_kv_heads, spec.head_dim)
+        self._kv_cache = [
+            tuple(torch.full(shape, float("nan"), dtype=model.dtype) for shape in shapes)
+            for _ in model.layers
+        ]
+        self._hidden_states: torch.Tensor | None = None  # [T, hidden]
+
+    @torch.no_grad()
+    def execute_model(self, scheduler_output: SchedulerOutput) -> None:
+        """Runs the layers over the step's tokens: token ids -> x [T, hidden] -> layers."""
+        batch, model = self._batch, self._model
+        batch.update(scheduler_output)
+        self._hidden_states = None
+        if len(batch.token_ids) == 0:
+            return
+        x = ops.embedding(batch.token_ids, model.embedding, model.layer_spec.hidden_size)
+        cos, sin = ops.rotary_embedding(batch.positions, model.inv_freq, model.attention_scaling)
+        for layer, (k_cache, v_cache) in zip(model.layers, self._kv_cache, strict=True):
+            x = layer(x, cos, sin, k_cache, v_cache, batch.slot_mapping, batch.block_table,
+                      batch.seq_lens, batch.query_start_loc)  # fmt: skip
+        self._hidden_states = x
+
+    @torch.no_grad()
+    def compute_logits(self, rows: Sequence[int]) -> torch.Tensor:
+        """Logits [rows, vocab] of some tokens of the last step, by their rows in its flat order."""
+        if not rows or self._hidden_states is None:
+            return torch.empty(0, self._model.vocab_size)
+        return self._model.head(self._hidden_states[list(rows)])
