@@ -17,7 +17,7 @@ SOURCES := $(shell find CMakeLists.txt pyproject.toml csrc engine_cpp export run
              -not -name '*.pyc' 2>/dev/null)
 TEST_SOURCES := $(shell find tests -name CMakeLists.txt -o -name '*.cc' -o -name '*.h')
 
-.PHONY: demo test test-slow sanitize sanitize-fast bench format lint clean install build-tests
+.PHONY: demo test test-slow test-slow-subset sanitize sanitize-fast bench format lint clean install build-tests
 .DELETE_ON_ERROR:
 
 demo: $(DEMO_BUNDLE)/manifest.json
@@ -65,11 +65,15 @@ build-tests: $(BUILD)/.tests
 
 test: build-tests lint
 	ctest --no-tests=error --test-dir $(BUILD) --output-on-failure -j 2 -LE slow
-	$(BIN)/python -m pytest -q -m 'not slow and not gpu'
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not gpu'
 
 test-slow: build-tests
 	ctest --no-tests=error --test-dir $(BUILD) --output-on-failure
 	$(BIN)/python -m pytest -q
+
+# The part of the slow tests that CI runs: killed and racing exports, parts that only libtorch runs.
+test-slow-subset: build-tests
+	$(BIN)/python -m pytest -q -m slow tests/export/test_export_faults.py tests/export/test_part_check.py
 
 # C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer, threaded ones under ThreadSanitizer.
 sanitize: $(VENV)/.test-tools

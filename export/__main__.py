@@ -15,19 +15,21 @@ from pinfer.export.config import CPU_ISAS, DTYPES, PARTS, PROVIDERS, ExportConfi
 from pinfer.export.errors import ExportError
 
 PROGRAM = "pinfer-export"
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 class StageReport:
     """Prints each stage with its time, on stderr."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, log_level: str) -> None:
         self._console = console
+        self._least = LOG_LEVELS.index(log_level)
         self._stage: str | None = None
         self._started = 0.0
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         if total == 0:
-            self._console.print(f"{PROGRAM}: {stage}", markup=False, highlight=False)
+            self.print("warning", stage)
         elif stage != self._stage:
             self.finish()
             self._stage, self._started = stage, time.monotonic()
@@ -35,9 +37,12 @@ class StageReport:
     def finish(self) -> None:
         if self._stage is not None:
             seconds = time.monotonic() - self._started
-            line = f"{PROGRAM}: {self._stage:<8} {seconds:6.1f} s"
-            self._console.print(line, markup=False, highlight=False)
+            self.print("info", f"{self._stage:<8} {seconds:6.1f} s")
         self._stage = None
+
+    def print(self, level: str, line: str) -> None:
+        if LOG_LEVELS.index(level) >= self._least:
+            self._console.print(f"{PROGRAM}: {line}", markup=False, highlight=False)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -54,8 +59,12 @@ class StageReport:
 @click.option("--provider", type=click.Choice(PROVIDERS),
               help="Fail unless this provider can serve the bundle.")  # fmt: skip
 @click.option("--no-cache", is_flag=True, help="Compile even what the artifact cache holds.")
+@click.option("--no-verify", is_flag=True,
+              help="Do not compare compiled parts and text with their references.")  # fmt: skip
 @click.option("--only", type=click.Choice(PARTS),
               help="Export this part alone: tokenizer and chat template.")  # fmt: skip
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True,
+              help="Stages are info.")  # fmt: skip
 @click.version_option(version("pinfer"), prog_name=PROGRAM)
 def command(
     model: Path,
@@ -66,7 +75,9 @@ def command(
     force: bool,
     provider: str | None,
     no_cache: bool,
+    no_verify: bool,
     only: str | None,
+    log_level: str,
 ) -> None:
     """Compile MODEL (a Hugging Face directory or a GGUF file) into a bundle."""
     # torch takes seconds to import: --help and usage errors should not wait for it.
@@ -81,13 +92,14 @@ def command(
         force=force,
         provider=provider,
         use_cache=not no_cache,
+        verify=not no_verify,
         only=only,
     )
-    report = StageReport(Console(stderr=True, soft_wrap=True))
+    report = StageReport(Console(stderr=True, soft_wrap=True), log_level)
     started = time.monotonic()
     export(config, report)
     report.finish()
-    print(f"{PROGRAM}: wrote {output} in {time.monotonic() - started:.1f} s", file=sys.stderr)
+    report.print("info", f"wrote {output} in {time.monotonic() - started:.1f} s")
 
 
 def main() -> None:

@@ -23,5 +23,6 @@ class ExportConfig:
     force: bool = False  # replace an existing bundle
     provider: str | None = None  # fail unless this provider can serve the bundle
     use_cache: bool = True  # reuse compiled artifacts
+    verify: bool = True  # compare compiled parts and text with their references
     only: str | None = None  # "text": tokenizer and chat template alone
     cache_dir: Path | None = None

@@ -27,7 +27,7 @@ from pinfer.export.models.registry import read_spec
 from pinfer.export.models.spec import ModelSpec
 from pinfer.export.part_check import check_part
 from pinfer.export.providers import check_provider, missing_symbols, providers_for
-from pinfer.export.text import add_text, build_text, text_entry, text_manifest
+from pinfer.export.text import TextPart, add_text, build_text, text_entry, text_manifest
 from pinfer.export.text_proof import prove_text
 from pinfer.export.trace import Part
 from pinfer.export.weights import WeightsPlan, plan_weights, stored_shape, write_weights
@@ -67,7 +67,7 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
         _check_disk(writer.folder, weights, dtype)
         progress("text", 0, 1)
         text = build_text(checkpoint)
-        text_proof = prove_text(text, _cache_folder(config, "text-proofs"))
+        text_proof = _prove_text(config, text)
         progress("compile", 0, 1)
         model_parts = [
             (parts.decoder_layer(spec.layer, dtype, BLOCK_SIZE), spec.layer),
@@ -141,13 +141,19 @@ def _cache_folder(config: ExportConfig, kind: str) -> Path | None:
     return (config.cache_dir or default_cache_folder(config.output)) / kind
 
 
+def _prove_text(config: ExportConfig, text: TextPart) -> dict[str, Any]:
+    if not config.verify:
+        return {"skipped": "--no-verify"}
+    return prove_text(text, _cache_folder(config, "text-proofs"))
+
+
 def _export_text(
     config: ExportConfig, checkpoint: Checkpoint, progress: Progress
 ) -> dict[str, Any]:
     with BundleWriter(config.output, config.force) as writer:
         progress("text", 0, 1)
         text = build_text(checkpoint)
-        manifest = text_manifest(text, prove_text(text, _cache_folder(config, "text-proofs")))
+        manifest = text_manifest(text, _prove_text(config, text))
         progress("write", 0, 1)
         add_text(writer, text)
         writer.commit(manifest)
@@ -189,8 +195,9 @@ def compile_parts(
         for part, key, result in pending:
             if isinstance(result, Future):
                 result = result.result()
-                _check_part(part, result, cpu_isa, max_model_len, progress)
-                if cache is not None:
+                if config.verify:
+                    _check_part(part, result, cpu_isa, max_model_len, progress)
+                if cache is not None and config.verify:  # what is kept has been checked
                     cache.put(key, result)
             compiled.append(CompiledPart(part, result))
             progress("compile", len(compiled), len(pending))

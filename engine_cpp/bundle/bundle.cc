@@ -57,7 +57,24 @@ Result<std::unique_ptr<Bundle>> Bundle::open(const std::string& path, VerifyLeve
   return bundle;
 }
 
+// What the parts need must be listed: only listed files are checked.
+Status Bundle::check_listed() const {
+  std::vector<std::string> needed;
+  if (manifest_.has_text) needed.emplace_back("tokenizer.bin");
+  if (manifest_.has_model) {
+    needed.emplace_back("weights.safetensors");
+    for (const auto& [name, artifact] : manifest_.artifacts) needed.push_back(artifact.file);
+  }
+  for (const std::string& name : needed) {
+    if (!has_file(name)) {
+      return Status::data_loss(file(kManifest) + ": files does not list " + name);
+    }
+  }
+  return Status();
+}
+
 Status Bundle::check_files(VerifyLevel level) const {
+  PINFER_RETURN_IF_ERROR(check_listed());
   for (const auto& [name, entry] : manifest_.files) {
     const std::string path = file(name);
     struct stat info{};

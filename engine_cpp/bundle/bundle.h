@@ -32,6 +32,7 @@ class Bundle {
  private:
   Bundle(std::string path, Manifest manifest)
       : path_(std::move(path)), manifest_(std::move(manifest)) {}
+  Status check_listed() const;
   Status check_files(VerifyLevel level) const;
 
   std::string path_;

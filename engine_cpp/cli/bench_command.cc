@@ -90,6 +90,8 @@ void measure(Engine& engine, int32_t prompt_tokens, int32_t output_tokens, int32
   rates->prefill.push_back(prompt_tokens * batch / seconds(first - begin));
   if (num_tokens > 0) {
     rates->decode.push_back(static_cast<double>(num_tokens) / seconds(end - first));
+  } else if (output_tokens > 1) {  // a model so small that everything came at once
+    rates->decode.push_back(static_cast<double>(num_first) / seconds(end - begin));
   }
 }
 

@@ -18,4 +18,6 @@ void add_bench_command(CLI::App* app, int* exit_code);
 void add_text_commands(CLI::App* app, int* exit_code);    // tokenize, detokenize, render
 void add_bundle_commands(CLI::App* app, int* exit_code);  // inspect, verify, describe
 
+void add_completion_command(CLI::App* app, int* exit_code);
+
 }  // namespace pinfer::cli

@@ -11,20 +11,6 @@ namespace {
 
 const std::vector<std::string> kLogLevels = {"debug", "info", "warning", "error"};
 
-// "--max-num-seqs" -> "PINFER_MAX_NUM_SEQS".
-std::string environment_name(const std::string& flag) {
-  std::string name = "PINFER_";
-  for (const char c : flag.substr(flag.rfind("--") + 2)) {
-    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  }
-  return name;
-}
-
-template <typename T>
-CLI::Option* add(CLI::App* command, const std::string& flag, T& target, const std::string& help) {
-  return command->add_option(flag, target, help)->envname(environment_name(flag));
-}
-
 int level_index(const std::string& name) {
   for (size_t i = 0; i < kLogLevels.size(); ++i) {
     if (kLogLevels[i] == name) return static_cast<int>(i);
@@ -41,6 +27,20 @@ void log_callback(void* user_data, pinfer_log_level level, const char* message) 
 
 }  // namespace
 
+// "--max-num-seqs" -> PINFER_MAX_NUM_SEQS.
+void name_environment(CLI::App* app) {
+  for (CLI::App* command : app->get_subcommands(nullptr)) {
+    for (CLI::Option* option : command->get_options()) {
+      if (option->get_lnames().empty() || option == command->get_help_ptr()) continue;
+      std::string name = "PINFER_";
+      for (const char c : option->get_lnames().front()) {
+        name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+      }
+      option->envname(name);
+    }
+  }
+}
+
 void add_bundle(CLI::App* command, std::string* bundle) {
   command->add_option("bundle", *bundle, "Bundle directory")->required()->type_name("BUNDLE");
 }
@@ -55,31 +55,29 @@ void EngineFlags::add_to(CLI::App* command) {
   add_bundle(command, &bundle);
   const std::string group = "Engine";
   const auto engine = [&](CLI::Option* option) { option->group(group)->capture_default_str(); };
-  engine(add(command, "--max-model-len", options.max_model_len,
-             "Longest context, in tokens (0: the model's)"));
-  engine(add(command, "--max-num-seqs", options.max_num_seqs, "Requests running at once"));
-  engine(add(command, "--max-num-batched-tokens", options.max_num_batched_tokens,
-             "Tokens computed in one step"));
-  engine(add(command, "--num-blocks", options.num_blocks,
-             "Cache blocks, null block included (0: from free memory)"));
-  engine(add(command, "--block-size", options.block_size, "Tokens in a cache block"));
-  engine(add(command, "--long-prefill-token-threshold", options.long_prefill_token_threshold,
-             "Cap of one request's tokens per step (0: off)"));
-  engine(add(command, "--scheduling-policy", scheduling_policy, "fcfs or priority")
+  engine(command->add_option("--max-model-len", options.max_model_len,
+                             "Longest context, in tokens (0: the model's)"));
+  engine(command->add_option("--max-num-seqs", options.max_num_seqs, "Requests running at once"));
+  engine(command->add_option("--max-num-batched-tokens", options.max_num_batched_tokens,
+                             "Tokens computed in one step"));
+  engine(command->add_option("--num-blocks", options.num_blocks,
+                             "Cache blocks, null block included (0: from free memory)"));
+  engine(command->add_option("--block-size", options.block_size, "Tokens in a cache block"));
+  engine(command->add_option("--long-prefill-token-threshold", options.long_prefill_token_threshold,
+                             "Cap of one request's tokens per step (0: off)"));
+  engine(command->add_option("--scheduling-policy", scheduling_policy, "fcfs or priority")
              ->check(CLI::IsMember({"fcfs", "priority"})));
   command
       ->add_flag("--no-enable-prefix-caching", no_enable_prefix_caching,
                  "Do not reuse cached prefixes")
-      ->envname("PINFER_NO_ENABLE_PREFIX_CACHING")
       ->group(group);
-  engine(add(command, "--threads", options.threads,
-             "Compute threads (0: OMP_NUM_THREADS, else cgroup quota and affinity)"));
-  engine(add(command, "--provider", provider, "native or torch")
+  engine(
+      command->add_option("--threads", options.threads,
+                          "Compute threads (0: OMP_NUM_THREADS, else cgroup quota and affinity)"));
+  engine(command->add_option("--provider", provider, "native or torch")
              ->check(CLI::IsMember({"native", "torch"})));
-  command->add_flag("--verify", options.verify, "Check the hash of every file first")
-      ->envname("PINFER_VERIFY")
-      ->group(group);
-  engine(add(command, "--log-level", log_level, "debug, info, warning or error")
+  command->add_flag("--verify", options.verify, "Check the hash of every file first")->group(group);
+  engine(command->add_option("--log-level", log_level, "debug, info, warning or error")
              ->check(CLI::IsMember(kLogLevels)));
 }
 
@@ -99,21 +97,21 @@ Engine EngineFlags::open() {
 void SamplingFlags::add_to(CLI::App* command) {
   const std::string group = "Sampling (default: the model's settings)";
   const auto sampling = [&](CLI::Option* option) { option->group(group); };
-  sampling(add(command, "-n,--max-tokens", max_tokens,
-               "Most tokens to generate (default: the rest of the context)"));
-  sampling(add(command, "--min-tokens", min_tokens, "No end before this many tokens"));
-  sampling(add(command, "--temperature", temperature, "0: always the best token"));
-  sampling(add(command, "--top-k", top_k, "Sample among the best K (0: all)"));
-  sampling(add(command, "--top-p", top_p, "Sample among the best that have this probability"));
-  sampling(add(command, "--min-p", min_p, "Least probability, relative to the best token's"));
-  sampling(add(command, "--presence-penalty", presence_penalty, "-2 to 2"));
-  sampling(add(command, "--frequency-penalty", frequency_penalty, "-2 to 2"));
-  sampling(add(command, "--repetition-penalty", repetition_penalty, "1: off"));
-  sampling(add(command, "--seed", seed, "Seed of the random stream (default: random)"));
-  sampling(add(command, "--stop", stop, "End at this text (repeatable)"));
-  command->add_flag("--ignore-eos", ignore_eos, "Go on after the model's end token")
-      ->envname("PINFER_IGNORE_EOS")
-      ->group(group);
+  sampling(command->add_option("-n,--max-tokens", max_tokens,
+                               "Most tokens to generate (default: the rest of the context)"));
+  sampling(command->add_option("--min-tokens", min_tokens, "No end before this many tokens"));
+  sampling(command->add_option("--temperature", temperature, "0: always the best token"));
+  sampling(command->add_option("--top-k", top_k, "Sample among the best K (0: all)"));
+  sampling(
+      command->add_option("--top-p", top_p, "Sample among the best that have this probability"));
+  sampling(
+      command->add_option("--min-p", min_p, "Least probability, relative to the best token's"));
+  sampling(command->add_option("--presence-penalty", presence_penalty, "-2 to 2"));
+  sampling(command->add_option("--frequency-penalty", frequency_penalty, "-2 to 2"));
+  sampling(command->add_option("--repetition-penalty", repetition_penalty, "1: off"));
+  sampling(command->add_option("--seed", seed, "Seed of the random stream (default: random)"));
+  sampling(command->add_option("--stop", stop, "End at this text (repeatable)"));
+  command->add_flag("--ignore-eos", ignore_eos, "Go on after the model's end token")->group(group);
 }
 
 SamplingParams SamplingFlags::params(const Engine& engine) const {

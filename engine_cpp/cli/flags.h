@@ -47,6 +47,9 @@ struct SamplingFlags {
   SamplingParams params(const Engine& engine) const;
 };
 
+// Gives every flag of every command its environment variable; call it once all are declared.
+void name_environment(CLI::App* app);
+
 // The positional argument alone, for commands without engine settings.
 void add_bundle(CLI::App* command, std::string* bundle);
 

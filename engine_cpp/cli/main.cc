@@ -12,7 +12,7 @@ namespace {
 
 void print_error(std::string message) {
   for (char& c : message) {
-    if (c == '\n') c = ' ';
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
   }
   std::fprintf(stderr, "pinfer: error: %s\n", message.c_str());
 }
@@ -34,6 +34,8 @@ int main(int argc, char** argv) {
   cli::add_bench_command(&app, &exit_code);
   cli::add_text_commands(&app, &exit_code);
   cli::add_bundle_commands(&app, &exit_code);
+  cli::add_completion_command(&app, &exit_code);
+  cli::name_environment(&app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {

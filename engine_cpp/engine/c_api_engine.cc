@@ -4,6 +4,7 @@
 #include "bundle/bundle.h"
 #include "bundle/weights_file.h"
 #include "core/mapped_file.h"
+#include "core/utf8.h"
 #include "engine/c_api_support.h"
 
 namespace pinfer {
@@ -11,7 +12,7 @@ namespace pinfer {
 pinfer_status to_c(const Status& status, pinfer_error** error) {
   const auto code = static_cast<pinfer_status>(status.code());
   if (code != PINFER_OK && error != nullptr) {
-    *error = new (std::nothrow) pinfer_error{code, status.message()};
+    *error = new (std::nothrow) pinfer_error{code, valid_utf8(status.message())};
   }
   return code;
 }
@@ -189,6 +190,7 @@ void pinfer_engine_metrics(const pinfer_engine* engine, pinfer_metrics* metrics)
   all.requests_finished_length = now.finished_length;
   all.requests_finished_abort = now.finished_abort;
   all.requests_finished_error = now.finished_error;
+  all.stalled_ms = now.stalled.count();
   all.struct_size = std::min(metrics->struct_size, sizeof(all));
   std::memcpy(metrics, &all, all.struct_size);
 }

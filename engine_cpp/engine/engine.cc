@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "csrc/threads/cpu_count.h"
 #include "engine/cache_size.h"
@@ -10,6 +11,8 @@ namespace pinfer {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kStallToTellOf{5000};
 
 double milliseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
@@ -41,10 +44,13 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, EngineOpti
   engine->report(0.2, "manifest");
   PINFER_ASSIGN_OR_RETURN(engine->text_, TextProcessor::open(*engine->bundle_));
   engine->report(0.4, "text");
-  if (engine->bundle_->manifest().has_model && !engine->options_.text_only) {
+  if (engine->options_.executor != nullptr) {
+    engine->vocab_size_ = engine->text_->tokenizer().vocab_size();
+    engine->make_core(std::move(engine->options_.executor));
+  } else if (engine->bundle_->manifest().has_model && !engine->options_.text_only) {
     PINFER_RETURN_IF_ERROR(engine->load_model());
-    engine->start();
   }
+  if (engine->has_model()) engine->start();
   engine->load_ms_ = milliseconds_since(begin);
   engine->report(1.0, "ready");
   engine->log(LogLevel::INFO, "loaded " + path + " in " + std::to_string(engine->load_ms_) + " ms");
@@ -89,14 +95,18 @@ Status Engine::load_model() {
   PINFER_ASSIGN_OR_RETURN(std::unique_ptr<KVCacheMemory> memory, KVCacheMemory::create(shape));
   pool_ = std::make_unique<ThreadPool>(config_.threads);
   auto runner = std::make_unique<ModelRunner>(std::move(model), std::move(memory), pool_.get());
-  core_ = std::make_unique<EngineCore>(
-      config_, std::move(runner),
-      Sampler(ids_without_token(text_->tokenizer(), manifest.vocab_size)));
+  vocab_size_ = manifest.vocab_size;
+  make_core(std::move(runner));
   log(LogLevel::INFO, "cache: " + std::to_string(config_.num_blocks) + " blocks of " +
                           std::to_string(config_.block_size) + " tokens, " +
                           std::to_string(shape.bytes_per_block() * shape.num_blocks >> 20) +
                           " MiB when all are used");
   return Status();
+}
+
+void Engine::make_core(std::unique_ptr<Executor> executor) {
+  core_ = std::make_unique<EngineCore>(config_, std::move(executor),
+                                       Sampler(ids_without_token(text_->tokenizer(), vocab_size_)));
 }
 
 void Engine::start() {
@@ -141,14 +151,13 @@ Status Engine::check_prompt(const GenerateRequest& request) const {
                                     std::to_string(config_.max_model_len) +
                                     " with at least one of output");
   }
-  const int32_t vocab_size = bundle_->manifest().vocab_size;
   for (const int32_t id : request.prompt_token_ids) {
-    if (id < 0 || id >= vocab_size) {
+    if (id < 0 || id >= vocab_size_) {
       return Status::invalid_argument("prompt token id " + std::to_string(id) + ": expected 0 to " +
-                                      std::to_string(vocab_size - 1));
+                                      std::to_string(vocab_size_ - 1));
     }
   }
-  return request.sampling_params.validate_token_ids(vocab_size);
+  return request.sampling_params.validate_token_ids(vocab_size_);
 }
 
 Result<RequestHandle> Engine::submit(GenerateRequest request) {
@@ -173,9 +182,9 @@ Result<RequestHandle> Engine::submit(GenerateRequest request) {
   options.eos_token_ids = bundle_->manifest().eos_token_ids;
   options.priority = request.priority;
   options.cache_salt = request.cache_salt;
-  options.arrival_time = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    options.arrival_time = next_arrival_time();
     if (draining_) return Status::failed_precondition("the engine is shutting down");
     if (options_.max_queue > 0 && num_unfinished_ >= options_.max_queue) {
       return Status::resource_exhausted("the queue is full: " + std::to_string(num_unfinished_) +
@@ -193,6 +202,14 @@ Result<RequestHandle> Engine::submit(GenerateRequest request) {
   }
   changed_.notify_one();
   return handle;
+}
+
+// Later than every one before: under the priority policy two requests of one priority and one
+// arrival time could preempt each other for ever.
+double Engine::next_arrival_time() {
+  const double now = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+  last_arrival_time_ = std::max(now, std::nextafter(last_arrival_time_, now + 1));
+  return last_arrival_time_;
 }
 
 void Engine::abort(const std::string& request_id) {
@@ -238,6 +255,7 @@ void Engine::run() {
     if (core_->has_work()) {
       std::vector<RequestOutput> outputs = core_->step();
       count(outputs, 1);
+      watch_for_stall();
       const bool failed = !core_->step_error().ok();
       outputs_->push(std::move(outputs),
                      failed ? core_->step_error().message() : "the logits are not finite");
@@ -290,6 +308,20 @@ void Engine::count(const std::vector<RequestOutput>& outputs, int num_steps) {
     if (output.finish_reason == "abort") ++metrics_.finished_abort;
     if (output.finish_reason == "error") ++metrics_.finished_error;
   }
+}
+
+void Engine::watch_for_stall() {
+  const SchedulerStats stats = core_->stats();
+  const std::chrono::milliseconds stalled =
+      stall_watch_.update(Clock::now(), stats.num_running_requests, stats.num_waiting_requests);
+  if (stalled > kStallToTellOf && !told_of_stall_) {
+    log(LogLevel::ERROR, std::to_string(stats.num_waiting_requests) +
+                             " requests wait and none runs; free cache blocks: " +
+                             std::to_string(stats.num_free_blocks));
+  }
+  told_of_stall_ = stalled > kStallToTellOf;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  metrics_.stalled = stalled;
 }
 
 void Engine::report(double fraction, const char* stage) const {

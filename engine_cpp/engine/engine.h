@@ -23,6 +23,7 @@
 #include "engine/engine_core.h"
 #include "engine/output_processor.h"
 #include "engine/request_stream.h"
+#include "engine/stall_watch.h"
 #include "engine/text_processor.h"
 
 namespace pinfer {
@@ -36,6 +37,9 @@ struct EngineOptions {
   int32_t max_queue = 0;   // unfinished requests at once; 0 = no limit
   std::function<void(LogLevel, const std::string&)> log;
   std::function<void(double, const char*)> progress;
+  // In place of the bundle's model, for tests of all that stands around it. REQUIRES: config names
+  // max_model_len and num_blocks.
+  std::unique_ptr<Executor> executor;
 };
 
 struct GenerateRequest {
@@ -56,6 +60,7 @@ struct RequestHandle {
 struct EngineMetrics {
   SchedulerStats scheduler;
   int64_t prompt_tokens = 0, generation_tokens = 0, num_steps = 0;
+  std::chrono::milliseconds stalled{0};  // requests wait and nothing runs, for so long
   int64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
 };
 
@@ -100,6 +105,7 @@ class Engine {
 
   Engine() = default;
   Status load_model();
+  void make_core(std::unique_ptr<Executor> executor);
   Result<const ShimProvider*> find_provider() const;
   void start();
   void run();
@@ -108,6 +114,8 @@ class Engine {
   // Hands outputs to the output thread; failed requests leave a log line.
   void pass_on(std::vector<RequestOutput> outputs, const std::string& error_message);
   void count(const std::vector<RequestOutput>& outputs, int num_steps);
+  void watch_for_stall();
+  double next_arrival_time();
   Status check_prompt(const GenerateRequest& request) const;
   void report(double fraction, const char* stage) const;
   void log(LogLevel level, const std::string& message) const;
@@ -115,6 +123,7 @@ class Engine {
   EngineOptions options_;
   EngineConfig config_;  // with sizes and threads resolved
   double load_ms_ = 0;
+  int32_t vocab_size_ = 0;  // of the model
   std::shared_ptr<const Bundle> bundle_;
   std::unique_ptr<TextProcessor> text_;
   std::unique_ptr<ThreadPool> pool_;
@@ -127,6 +136,9 @@ class Engine {
   bool stopping_ = false;
   bool draining_ = false;
   int64_t next_id_ = 0;
+  double last_arrival_time_ = 0;
+  StallWatch stall_watch_;      // of the engine thread
+  bool told_of_stall_ = false;  // of the engine thread
   int32_t num_unfinished_ = 0;
   EngineMetrics metrics_;
   std::thread thread_;

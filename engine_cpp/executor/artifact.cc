@@ -1,9 +1,6 @@
 #include "executor/artifact.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 #include "csrc/ops.h"
@@ -34,54 +31,19 @@ Result<std::shared_ptr<Artifact>> Artifact::open(const std::string& path,
                                                  const ArtifactEntry& entry,
                                                  const ShimProvider& provider) {
   std::shared_ptr<Artifact> artifact(new Artifact(path, entry, provider));
-  PINFER_RETURN_IF_ERROR(artifact->load());
-  PINFER_RETURN_IF_ERROR(artifact->bind_symbols());
-  PINFER_RETURN_IF_ERROR(artifact->find_functions());
-  return artifact;
-}
-
-Artifact::~Artifact() {
-  if (library_ != nullptr) ::dlclose(library_);
-}
-
-Status Artifact::load() {
-  library_ = ::dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library_ == nullptr) {
-    return Status::failed_precondition(path_ + ": cannot load: " + ::dlerror());
-  }
-  return Status();
-}
-
-Status Artifact::bind_symbols() {
-  const auto* name = static_cast<const char*>(::dlsym(library_, "pinfer_artifact_names"));
-  const auto bind = reinterpret_cast<void (*)(void**)>(::dlsym(library_, "pinfer_artifact_bind"));
-  if (name == nullptr || bind == nullptr) {
-    return Status::data_loss(path_ + ": not an artifact (pinfer_artifact_bind is missing)");
-  }
-  std::vector<void*> table;
-  std::vector<std::string> names;
-  for (; *name != '\0'; name += std::strlen(name) + 1) {
-    void* function = provider_.find(name);
-    if (function == nullptr) {
-      return Status::failed_precondition(path_ + ": needs " + name + ", which provider " +
-                                         std::string(provider_.name()) + " does not have");
-    }
-    table.push_back(function);
-    names.emplace_back(name);
-  }
-  if (names != entry_.symbols) {
-    return Status::data_loss(path_ + ": its names differ from the manifest's: an artifact of " +
+  PINFER_ASSIGN_OR_RETURN(artifact->library_, ArtifactLibrary::open(path, provider));
+  if (artifact->library_->symbols() != entry.symbols) {
+    return Status::data_loss(path + ": its names differ from the manifest's: an artifact of " +
                              "another bundle?");
   }
-  bind(table.data());
-  return Status();
+  PINFER_RETURN_IF_ERROR(artifact->find_functions());
+  return artifact;
 }
 
 Status Artifact::find_functions() {
   std::string missing;
   const auto find = [&](auto& function, const char* name) {
-    function =
-        reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library_, name));
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(library_->find(name));
     if (function == nullptr && missing.empty()) missing = name;
   };
   find(functions_.create, "AOTInductorModelContainerCreateWithDevice");

@@ -14,6 +14,7 @@
 #include "core/status.h"
 #include "csrc/shim/aoti.h"
 #include "csrc/shim/provider.h"
+#include "executor/artifact_library.h"
 
 namespace pinfer {
 
@@ -41,7 +42,6 @@ class Artifact {
   static Result<std::shared_ptr<Artifact>> open(const std::string& path, const ArtifactEntry& entry,
                                                 const ShimProvider& provider);
 
-  ~Artifact();
   Artifact(const Artifact&) = delete;
   Artifact& operator=(const Artifact&) = delete;
 
@@ -56,14 +56,12 @@ class Artifact {
  private:
   Artifact(std::string path, ArtifactEntry entry, const ShimProvider& provider)
       : path_(std::move(path)), entry_(std::move(entry)), provider_(provider) {}
-  Status load();
-  Status bind_symbols();
   Status find_functions();
 
   std::string path_;
   ArtifactEntry entry_;
   const ShimProvider& provider_;
-  void* library_ = nullptr;
+  std::unique_ptr<ArtifactLibrary> library_;
   ContainerFunctions functions_;
 };
 

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/aligned_vector.h"
 #include "core/scheduler_output.h"
 
 namespace pinfer {
@@ -20,12 +21,12 @@ class InputBatch {
   // Takes in a step. Preempted and finished requests are forgotten, then the arrays are rebuilt.
   void update(const SchedulerOutput& scheduler_output);
 
-  std::vector<int32_t> token_ids;        // [T]
-  std::vector<int32_t> positions;        // [T]
-  std::vector<int64_t> slot_mapping;     // [T], block id * block size + offset
-  std::vector<int32_t> block_table;      // [S, M], rows filled up with the null block 0
-  std::vector<int32_t> seq_lens;         // [S], context length after this step
-  std::vector<int32_t> query_start_loc;  // [S + 1]
+  AlignedVector<int32_t> token_ids;        // [T]
+  AlignedVector<int32_t> positions;        // [T]
+  AlignedVector<int64_t> slot_mapping;     // [T], block id * block size + offset
+  AlignedVector<int32_t> block_table;      // [S, M], rows filled up with the null block 0
+  AlignedVector<int32_t> seq_lens;         // [S], context length after this step
+  AlignedVector<int32_t> query_start_loc;  // [S + 1]
 
   int64_t num_tokens() const { return static_cast<int64_t>(token_ids.size()); }
   int64_t num_seqs() const { return static_cast<int64_t>(seq_lens.size()); }

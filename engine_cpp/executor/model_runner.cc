@@ -1,6 +1,7 @@
 #include "executor/model_runner.h"
 
 #include <algorithm>
+#include <cassert>
 #include <string>
 #include <utility>
 
@@ -107,6 +108,7 @@ Result<Logits> ModelRunner::compute_logits(std::span<const int32_t> rows) {
 
 AtenTensorHandle ModelRunner::wrap(void* data, std::initializer_list<int64_t> sizes,
                                    int32_t dtype) const {
+  assert(reinterpret_cast<uintptr_t>(data) % kTensorAlignment == 0);
   int64_t strides[4];
   int64_t stride = 1;
   for (size_t i = sizes.size(); i-- > 0;) {

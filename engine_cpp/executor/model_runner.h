@@ -2,8 +2,8 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
+#include "core/aligned_vector.h"
 #include "csrc/threads/thread_pool.h"
 #include "executor/executor.h"
 #include "executor/input_batch.h"
@@ -34,11 +34,11 @@ class ModelRunner final : public Executor {
   std::unique_ptr<KVCacheMemory> kv_cache_;
   ThreadPool* pool_;
   InputBatch batch_;
-  std::vector<float> x_;          // [T, hidden]
-  std::vector<float> cos_, sin_;  // [T, rotary_dim / 2]
-  TensorHandle hidden_states_;    // [T, hidden]
-  std::vector<float> selected_;   // [num_logits, hidden]
-  TensorHandle logits_;           // [num_logits, vocab]
+  AlignedVector<float> x_;          // [T, hidden]
+  AlignedVector<float> cos_, sin_;  // [T, rotary_dim / 2]
+  TensorHandle hidden_states_;      // [T, hidden]
+  AlignedVector<float> selected_;   // [num_logits, hidden]
+  TensorHandle logits_;             // [num_logits, vocab]
 };
 
 }  // namespace pinfer

@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "core/utf8.h"
 #include "tokenizer/bpe_merges.h"
 #include "tokenizer/token_model.h"
-#include "tokenizer/utf8.h"
 
 namespace pinfer {
 

@@ -1,8 +1,8 @@
 // The decoder of byte-level tokenizers: the bytes of all tokens, joined and read as UTF-8.
 #include <nlohmann/json.hpp>
 
+#include "core/utf8.h"
 #include "tokenizer/decoder.h"
-#include "tokenizer/utf8.h"
 
 namespace pinfer {
 

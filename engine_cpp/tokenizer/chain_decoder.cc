@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/utf8.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/decoder.h"
 #include "tokenizer/decoder_step.h"
-#include "tokenizer/utf8.h"
 
 namespace pinfer {
 

@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "core/utf8.h"
 #include "tokenizer/text_step.h"
-#include "tokenizer/utf8.h"
 
 namespace pinfer {
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/utf8.h"
 #include "tokenizer/splitter.h"
-#include "tokenizer/utf8.h"
 
 namespace pinfer {
 

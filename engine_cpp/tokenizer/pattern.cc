@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tokenizer/utf8.h"
+#include "core/utf8.h"
 
 namespace pinfer {
 

@@ -2,9 +2,9 @@
 // texts that replace them. Short grapheme clusters are looked up whole, longer ones by character.
 #include <nlohmann/json.hpp>
 
+#include "core/utf8.h"
 #include "tokenizer/splitter.h"
 #include "tokenizer/text_step.h"
-#include "tokenizer/utf8.h"
 
 namespace pinfer {
 

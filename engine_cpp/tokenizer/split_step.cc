@@ -1,9 +1,9 @@
 // Steps driven by a pattern: splitting at its matches and replacing them.
 #include <nlohmann/json.hpp>
 
+#include "core/utf8.h"
 #include "tokenizer/splitter.h"
 #include "tokenizer/text_step.h"
-#include "tokenizer/utf8.h"
 
 namespace pinfer {
 

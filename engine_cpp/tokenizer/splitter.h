@@ -7,10 +7,10 @@
 #include <string_view>
 
 #include "core/status.h"
+#include "core/utf8.h"
 #include "tokenizer/oniguruma.h"
 #include "tokenizer/pattern.h"
 #include "tokenizer/text_step.h"
-#include "tokenizer/utf8.h"
 
 namespace pinfer {
 

@@ -1,7 +1,7 @@
 #include "tokenizer/tokenizer.h"
 
+#include "core/utf8.h"
 #include "tokenizer/tokenizer_parts.h"
-#include "tokenizer/utf8.h"
 
 namespace pinfer {
 

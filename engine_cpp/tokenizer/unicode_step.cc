@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/utf8.h"
 #include "tokenizer/text_step.h"
-#include "tokenizer/utf8.h"
 
 namespace pinfer {
 

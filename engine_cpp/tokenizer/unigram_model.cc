@@ -1,9 +1,9 @@
 // Unigram: the split of a piece whose tokens' scores have the largest sum.
 #include <nlohmann/json.hpp>
 
+#include "core/utf8.h"
 #include "tokenizer/byte_trie.h"
 #include "tokenizer/token_model.h"
-#include "tokenizer/utf8.h"
 
 namespace pinfer {
 

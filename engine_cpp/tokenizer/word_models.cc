@@ -1,9 +1,9 @@
 // WordPiece and WordLevel: words from a list.
 #include <nlohmann/json.hpp>
 
+#include "core/utf8.h"
 #include "tokenizer/byte_trie.h"
 #include "tokenizer/token_model.h"
-#include "tokenizer/utf8.h"
 
 namespace pinfer {
 

@@ -70,6 +70,7 @@ class Metrics(ctypes.Structure):
         ("requests_finished_length", c_int64),
         ("requests_finished_abort", c_int64),
         ("requests_finished_error", c_int64),
+        ("stalled_ms", c_int64),
     )
 
 

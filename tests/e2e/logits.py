@@ -19,7 +19,6 @@ class LogitsTool:
             [tool, bundle, str(threads), str(num_blocks)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
         )
 
     def __enter__(self):
@@ -29,14 +28,16 @@ class LogitsTool:
         self._process.stdin.close()
         assert self._process.wait(timeout=60) == 0
 
-    def step(self, scheduled, preempted=(), finished=()):
-        """float32 [rows, vocab] of one step."""
+    def step(self, scheduled, preempted=(), finished=(), rows=None):
+        """float32 [rows, vocab] of one step; the sampled rows unless others are named."""
         line = {"scheduled": scheduled, "preempted": list(preempted), "finished": list(finished)}
-        self._process.stdin.write(json.dumps(line) + "\n")
+        if rows is not None:
+            line["rows"] = list(rows)
+        self._process.stdin.write(json.dumps(line).encode() + b"\n")
         self._process.stdin.flush()
-        rows = int(self._process.stdout.readline())
-        values = [bytes.fromhex(self._process.stdout.readline().strip()) for _ in range(rows)]
-        return np.array([np.frombuffer(v, dtype=">f4").astype(np.float32) for v in values])
+        num_rows, width = map(int, self._process.stdout.readline().split())
+        data = self._process.stdout.read(4 * num_rows * width)
+        return np.frombuffer(data, dtype=np.float32).reshape(num_rows, width)
 
 
 def chunk(request_id, tokens, start, stop, blocks, kind=None):

@@ -202,3 +202,28 @@ def test_environment_and_flags(pinfer, tied_bundle):
     environment = {**os.environ, "OMP_NUM_THREADS": "3"}
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert json.loads(last_line(result.stderr))["threads"] == 3
+
+
+def test_the_c_example_gives_the_same_answer(pinfer, build_dir, tied_bundle):
+    example = build_dir / "tests" / "engine_cpp" / "engine" / "generate_example"
+    found = run(example, tied_bundle, "hello")
+    expected = run(pinfer, "run", tied_bundle, "-p", "hello", "-n", "32", "--temperature", "0")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout == expected.stdout
+    assert run(example, tied_bundle / "none", "hello").stderr.startswith("error: ")
+
+
+def test_completion_scripts(pinfer):
+    script = run(pinfer, "completion", "bash").stdout
+    ask = f"{script}\nCOMP_WORDS=(pinfer %s); COMP_CWORD=%d; _pinfer; echo ${{COMPREPLY[*]}}"
+
+    def complete(words, position):
+        command = ["bash", "-c", ask % (words, position)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+    assert complete("sc", 1) == ["score"]
+    assert "--max-num-seqs" in complete("run --max", 2)
+    assert complete("bench --rep", 2) == ["--repetitions"]
+    assert "__fish_use_subcommand" in run(pinfer, "completion", "fish").stdout
+    assert run(pinfer, "completion", "zsh").stdout.startswith("autoload")
+    assert run(pinfer, "completion", "tcsh").returncode == 2

@@ -27,10 +27,12 @@ def decode_with(reference):
 
 
 def test_equal_sides_give_a_record(reference):
-    record = verify_tokenizer(reference, encode_with(reference), decode_with(reference), seed=3)
+    record = verify_tokenizer(
+        reference, encode_with(reference), decode_with(reference), seed=3, contexts=("{c}", "a{c}b")
+    )
     assert record["differences"] == 0
     assert record["seed"] == 3
-    assert record["encoded_texts"] > 30_000
+    assert record["encoded_texts"] > 10_000
     assert record["reference"].startswith("tokenizers ")
 
 

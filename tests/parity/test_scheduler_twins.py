@@ -75,8 +75,18 @@ def workloads(draw):
     }
 
 
+def has_ties(workload):
+    """Under the priority policy, requests of one priority and one arrival time may preempt each
+    other for ever, in vLLM's rules too; the engine gives every request an arrival time of its
+    own."""
+    keys = [(request["priority"], request["arrival_time"]) for request in workload["requests"]]
+    return workload["config"]["policy"] == "priority" and len(set(keys)) < len(keys)
+
+
 def check_result(workload, result):
     assert CacheSimulation(workload).problems(result) == []
+    if has_ties(workload) and len(result["steps"]) == MAX_STEPS:
+        return
     last = result["steps"][-1]
     assert last["running"] == [] and last["waiting"] == [], "a request never ended"
     usable = workload["config"]["num_blocks"] - 1

@@ -132,6 +132,8 @@ typedef struct pinfer_metrics {
   int64_t requests_finished_length;
   int64_t requests_finished_abort;
   int64_t requests_finished_error;
+  int64_t
+      stalled_ms; /* for how long requests have been waiting with none running; 0 = all is well */
 } pinfer_metrics;
 
 /* REQUIRES: metrics->struct_size is set. Any thread. */

@@ -3,49 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <map>
+
+#include "fake_executor.h"
 
 namespace pinfer {
 namespace {
 
 constexpr int32_t kVocab = 32;
-
-// After token t the best token is t + 1; fails or gives bad logits where told to.
-class FakeExecutor final : public Executor {
- public:
-  Status execute_model(const SchedulerOutput& scheduler_output) override {
-    if (fail_next) {
-      fail_next = false;
-      return Status::internal("the model broke");
-    }
-    tokens_.clear();
-    for (const ScheduledRequest& request : scheduler_output.scheduled_requests) {
-      for (const int32_t id : request.token_ids) {
-        tokens_.emplace_back(id, request.request_id == bad_request);
-      }
-    }
-    return Status();
-  }
-
-  Result<Logits> compute_logits(std::span<const int32_t> rows) override {
-    logits_.assign(rows.size() * kVocab, 0.0f);
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const auto [id, is_bad] = tokens_.at(static_cast<size_t>(rows[i]));
-      float* row = logits_.data() + i * kVocab;
-      row[(id + 1) % kVocab] = 1.0f;
-      if (is_bad) row[3] = std::numeric_limits<float>::quiet_NaN();
-    }
-    return Logits{logits_.data(), static_cast<int32_t>(rows.size()), kVocab};
-  }
-
-  bool fail_next = false;
-  std::string bad_request;
-
- private:
-  std::vector<std::pair<int32_t, bool>> tokens_;  // of the step: id, of the bad request
-  std::vector<float> logits_;
-};
 
 class EngineCoreTest : public testing::Test {
  protected:
@@ -54,7 +19,7 @@ class EngineCoreTest : public testing::Test {
     config.max_model_len = 128;
     config.num_blocks = 16;
     config.max_num_batched_tokens = 80;
-    auto executor = std::make_unique<FakeExecutor>();
+    auto executor = std::make_unique<FakeExecutor>(kVocab);
     executor_ = executor.get();
     core_ = std::make_unique<EngineCore>(config, std::move(executor), Sampler());
   }

@@ -26,12 +26,12 @@ TEST(InputBatch, FlattensRequestsInScheduleOrder) {
       scheduled("b", ScheduledKind::NEW, 4, {9, 8}, {7, 5}, false),
   };
   batch.update(step);
-  EXPECT_EQ(batch.token_ids, (std::vector<int32_t>{1, 2, 3, 4, 5, 9, 8}));
-  EXPECT_EQ(batch.positions, (std::vector<int32_t>{0, 1, 2, 3, 4, 4, 5}));
-  EXPECT_EQ(batch.slot_mapping, (std::vector<int64_t>{28, 29, 30, 31, 12, 20, 21}));
-  EXPECT_EQ(batch.block_table, (std::vector<int32_t>{7, 3, 7, 5}));
-  EXPECT_EQ(batch.seq_lens, (std::vector<int32_t>{5, 6}));
-  EXPECT_EQ(batch.query_start_loc, (std::vector<int32_t>{0, 5, 7}));
+  EXPECT_EQ(batch.token_ids, (AlignedVector<int32_t>{1, 2, 3, 4, 5, 9, 8}));
+  EXPECT_EQ(batch.positions, (AlignedVector<int32_t>{0, 1, 2, 3, 4, 4, 5}));
+  EXPECT_EQ(batch.slot_mapping, (AlignedVector<int64_t>{28, 29, 30, 31, 12, 20, 21}));
+  EXPECT_EQ(batch.block_table, (AlignedVector<int32_t>{7, 3, 7, 5}));
+  EXPECT_EQ(batch.seq_lens, (AlignedVector<int32_t>{5, 6}));
+  EXPECT_EQ(batch.query_start_loc, (AlignedVector<int32_t>{0, 5, 7}));
   EXPECT_EQ(step.sampled_rows(), (std::vector<int32_t>{4}));
 }
 
@@ -42,8 +42,8 @@ TEST(InputBatch, KeepsBlockTablesOfRunningRequests) {
   second.scheduled_requests = {scheduled("a", ScheduledKind::RUNNING, 4, {5}, {6}, true)};
   batch.update(first);
   batch.update(second);
-  EXPECT_EQ(batch.block_table, (std::vector<int32_t>{2, 6}));
-  EXPECT_EQ(batch.slot_mapping, (std::vector<int64_t>{24}));
+  EXPECT_EQ(batch.block_table, (AlignedVector<int32_t>{2, 6}));
+  EXPECT_EQ(batch.slot_mapping, (AlignedVector<int64_t>{24}));
 }
 
 TEST(InputBatch, ForgetsPreemptedAndFinishedRequests) {
@@ -58,7 +58,7 @@ TEST(InputBatch, ForgetsPreemptedAndFinishedRequests) {
   second.scheduled_requests = {scheduled("a", ScheduledKind::RESUMED, 0, {1, 2}, {5}, true),
                                scheduled("b", ScheduledKind::NEW, 0, {1}, {4}, true)};
   batch.update(second);
-  EXPECT_EQ(batch.block_table, (std::vector<int32_t>{5, 4}));
+  EXPECT_EQ(batch.block_table, (AlignedVector<int32_t>{5, 4}));
 }
 
 TEST(InputBatch, FillsShortTablesWithTheNullBlock) {
@@ -68,7 +68,7 @@ TEST(InputBatch, FillsShortTablesWithTheNullBlock) {
                              scheduled("b", ScheduledKind::NEW, 0, {1}, {4}, true)};
   batch.update(step);
   EXPECT_EQ(batch.max_blocks(), 2);
-  EXPECT_EQ(batch.block_table, (std::vector<int32_t>{2, 3, 4, 0}));
+  EXPECT_EQ(batch.block_table, (AlignedVector<int32_t>{2, 3, 4, 0}));
 }
 
 TEST(InputBatch, AcceptsAStepWithoutRequests) {
@@ -76,7 +76,7 @@ TEST(InputBatch, AcceptsAStepWithoutRequests) {
   batch.update(SchedulerOutput());
   EXPECT_EQ(batch.num_tokens(), 0);
   EXPECT_EQ(batch.num_seqs(), 0);
-  EXPECT_EQ(batch.query_start_loc, (std::vector<int32_t>{0}));
+  EXPECT_EQ(batch.query_start_loc, (AlignedVector<int32_t>{0}));
 }
 
 }  // namespace

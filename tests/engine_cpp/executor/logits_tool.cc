@@ -1,8 +1,9 @@
 // logits_tool BUNDLE THREADS NUM_BLOCKS: one step a line on stdin, its logits on stdout.
 //
 // in:  {"scheduled": [{"id", "kind": "new"|"resumed"|"running", "num_computed_tokens", "token_ids",
-//       "new_block_ids", "samples"}], "preempted": [...], "finished": [...]}
-// out: the number of rows, a line break, then each row's float32 values as hex digits on a line.
+//       "new_block_ids", "samples"}], "preempted": [...], "finished": [...], "rows": [...]}
+// out: the number of rows and of values in a row, a line break, then the values, float32.
+// Without "rows", the rows of the requests that sample.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -36,15 +37,9 @@ pinfer::SchedulerOutput read_step(const nlohmann::json& line) {
 }
 
 void print_logits(const pinfer::Logits& logits) {
-  std::printf("%d\n", logits.num_rows);
-  for (int32_t row = 0; row < logits.num_rows; ++row) {
-    for (const float value : logits.row(row)) {
-      uint32_t bits = 0;
-      std::memcpy(&bits, &value, sizeof(bits));
-      std::printf("%08x", bits);
-    }
-    std::printf("\n");
-  }
+  std::printf("%d %d\n", logits.num_rows, logits.vocab_size);
+  const auto count = static_cast<size_t>(logits.num_rows) * static_cast<size_t>(logits.vocab_size);
+  std::fwrite(logits.data, sizeof(float), count, stdout);
   std::fflush(stdout);
 }
 
@@ -69,10 +64,11 @@ Status run(const std::string& path, int threads, int64_t num_blocks) {
   pinfer::ModelRunner runner(std::move(model), std::move(memory), &pool);
   std::string line;
   while (std::getline(std::cin, line)) {
-    const pinfer::SchedulerOutput step = read_step(nlohmann::json::parse(line));
+    const auto json = nlohmann::json::parse(line);
+    const pinfer::SchedulerOutput step = read_step(json);
     PINFER_RETURN_IF_ERROR(runner.execute_model(step));
     PINFER_ASSIGN_OR_RETURN(const pinfer::Logits logits,
-                            runner.compute_logits(step.sampled_rows()));
+                            runner.compute_logits(json.value("rows", step.sampled_rows())));
     print_logits(logits);
   }
   return Status();

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/utf8.h"
 #include "tokenizer/streaming_detokenizer.h"
-#include "tokenizer/utf8.h"
 
 namespace {
 

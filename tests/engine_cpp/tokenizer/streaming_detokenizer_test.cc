@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "tokenizer/utf8.h"
+#include "core/utf8.h"
 #include "tokenizer_fixture.h"
 
 namespace pinfer {

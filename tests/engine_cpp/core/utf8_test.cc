@@ -1,9 +1,14 @@
-#include "tokenizer/utf8.h"
+#include "core/utf8.h"
 
 #include <gtest/gtest.h>
 
 namespace pinfer {
 namespace {
+
+TEST(Utf8Test, InvalidPartsBecomeReplacementMarks) {
+  EXPECT_EQ(valid_utf8("a\nb\xAEz"), "a\nb\xEF\xBF\xBDz");
+  EXPECT_EQ(valid_utf8("\xC3\xA9"), "\xC3\xA9");
+}
 
 TEST(Utf8Test, EveryCodePointIsWrittenReadAndValid) {
   for (uint32_t value = 0; value <= 0x10FFFF; ++value) {

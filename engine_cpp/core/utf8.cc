@@ -1,4 +1,4 @@
-#include "tokenizer/utf8.h"
+#include "core/utf8.h"
 
 #include <cstring>
 
@@ -71,6 +71,12 @@ void append_lossy_utf8(std::string_view bytes, std::string* out) {
     position += prefix.size;
   }
   out->append(bytes.substr(valid_from));
+}
+
+std::string valid_utf8(std::string_view text) {
+  std::string valid;
+  append_lossy_utf8(text, &valid);
+  return valid;
 }
 
 void append_code_point(uint32_t code_point, std::string* out) {

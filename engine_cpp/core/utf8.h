@@ -36,6 +36,9 @@ size_t find_invalid_utf8(std::string_view text);
 // Appends `bytes` to `out`, invalid parts and an unfinished end as U+FFFD.
 void append_lossy_utf8(std::string_view bytes, std::string* out);
 
+// `text` with invalid parts as U+FFFD. For messages, which may quote what a damaged file holds.
+std::string valid_utf8(std::string_view text);
+
 void append_code_point(uint32_t code_point, std::string* out);
 
 // The character at `position`. Malformed bytes read as one U+FFFD per byte.

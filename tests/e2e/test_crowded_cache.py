@@ -1,0 +1,104 @@
+"""Many requests through few cache blocks: preemptions, prefix hits and aborts change no id."""
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+import registry_models
+import tiny_models
+
+import pinfer
+
+
+def rss_kib():
+    status = Path("/proc/self/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")))
+
+
+def crowd(vocab, seed, longest, most_tokens):
+    """64 requests, half of them with one of two long beginnings."""
+    generator = random.Random(seed)
+    beginnings = [[generator.randrange(*vocab) for _ in range(longest // 2)] for _ in range(2)]
+    for i in range(64):
+        own = [generator.randrange(*vocab) for _ in range(generator.randint(1, longest // 2))]
+        prompt = own if i % 2 else beginnings[i % 4 // 2] + own
+        yield prompt, generator.randint(1, most_tokens)
+
+
+def check_crowd(bundle, vocab, num_blocks, max_model_len, longest, most_tokens):
+    requests = list(crowd(vocab, 0, longest, most_tokens))
+    options = {"temperature": 0.0, "ignore_eos": True}
+    with pinfer.Engine(bundle, max_model_len=max_model_len, enable_prefix_caching=False) as engine:
+        alone = [
+            engine.generate(prompt, max_tokens=n, **options).token_ids for prompt, n in requests
+        ]
+    with pinfer.Engine(bundle, max_model_len=max_model_len, num_blocks=num_blocks) as engine:
+        running = [engine.submit(prompt, max_tokens=n, **options) for prompt, n in requests]
+        # Strangers that come and go among them.
+        strangers = [engine.submit(prompt, max_tokens=n, **options) for prompt, n in requests[:16]]
+        for i, stranger in enumerate(strangers):
+            time.sleep(0.01 * (i % 3))
+            stranger.abort()
+        found = [generation.wait().token_ids for generation in running]
+        for stranger in strangers:
+            stranger.wait()
+        metrics = engine.metrics()
+    assert found == alone
+    assert metrics["num_preemptions"] > 0 and metrics["prefix_cache_hits"] > 0
+    assert metrics["num_free_blocks"] == metrics["num_usable_blocks"] == num_blocks - 1
+    print(f"{metrics['num_preemptions']} preemptions, {metrics['prefix_cache_hits']} tokens hit")
+
+
+def check_aborts(bundle, vocab, num_blocks, max_model_len, longest, rounds, per_round):
+    """Aborts at random moments leave every block free and memory flat."""
+    generator = random.Random(1)
+    sizes = []
+    with pinfer.Engine(bundle, max_model_len=max_model_len, num_blocks=num_blocks) as engine:
+        for _ in range(rounds):
+            running = [
+                engine.submit(prompt[:longest], max_tokens=50, ignore_eos=True)
+                for prompt, _ in list(crowd(vocab, 2, longest, 1))[:per_round]
+            ]
+            generator.shuffle(running)
+            for generation in running:
+                time.sleep(generator.random() * 0.01)
+                generation.abort()
+            for generation in running:
+                assert generation.wait().finish_reason in ("abort", "length")
+            metrics = engine.metrics()
+            assert metrics["num_free_blocks"] == metrics["num_usable_blocks"]
+            assert metrics["num_requests_running"] == metrics["num_requests_waiting"] == 0
+            sizes.append(rss_kib())
+    print(f"resident KiB after each round: {sizes}")
+    # The first rounds touch the cache and the largest buffers.
+    assert sizes[-1] - sizes[2] < 4096
+
+
+def test_crowd_of_a_tiny_model(tied_bundle):
+    check_crowd(tied_bundle, (3, 259), 16, 200, 120, 40)
+
+
+def test_aborts_of_a_tiny_model(tied_bundle):
+    check_aborts(tied_bundle, (3, 259), 16, 200, 120, rounds=10, per_round=50)
+
+
+@pytest.fixture(scope="module")
+def smollm2_bundle(tmp_path_factory):
+    try:
+        gguf = registry_models.smollm2_gguf()
+    except registry_models.RegistryUnavailable as error:
+        pytest.skip(f"the model cannot be had here: {error}")
+    path = tmp_path_factory.mktemp("crowd") / "bundle"
+    tiny_models.export(gguf, path, "--dtype", "float32", "--cpu-isa", "native")
+    return path
+
+
+@pytest.mark.slow
+def test_crowd_of_smollm2(smollm2_bundle):
+    check_crowd(smollm2_bundle, (20, 49152), 41, 640, 600, 39)
+
+
+@pytest.mark.slow
+def test_aborts_of_smollm2(smollm2_bundle):
+    check_aborts(smollm2_bundle, (20, 49152), 41, 640, 100, rounds=10, per_round=50)

@@ -1,0 +1,51 @@
+// An Executor without a model: after token t the best token is t + 1. Fails, or gives logits that
+// are not finite, where told to.
+#pragma once
+
+#include <atomic>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "executor/executor.h"
+
+namespace pinfer {
+
+class FakeExecutor final : public Executor {
+ public:
+  explicit FakeExecutor(int32_t vocab_size) : vocab_size_(vocab_size) {}
+
+  Status execute_model(const SchedulerOutput& scheduler_output) override {
+    if (fail_next.exchange(false)) return Status::internal("the model broke");
+    tokens_.clear();
+    for (const ScheduledRequest& request : scheduler_output.scheduled_requests) {
+      for (const int32_t id : request.token_ids) {
+        tokens_.emplace_back(id, request.request_id == bad_request);
+      }
+    }
+    return Status();
+  }
+
+  Result<Logits> compute_logits(std::span<const int32_t> rows) override {
+    const auto width = static_cast<size_t>(vocab_size_);
+    logits_.assign(rows.size() * width, 0.0f);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto [id, is_bad] = tokens_.at(static_cast<size_t>(rows[i]));
+      float* row = logits_.data() + i * width;
+      row[(id + 1) % vocab_size_] = 1.0f;
+      if (is_bad) row[3] = std::numeric_limits<float>::quiet_NaN();
+    }
+    return Logits{logits_.data(), static_cast<int32_t>(rows.size()), vocab_size_};
+  }
+
+  std::atomic<bool> fail_next = false;
+  std::string bad_request;
+
+ private:
+  const int32_t vocab_size_;
+  std::vector<std::pair<int32_t, bool>> tokens_;  // of the step: id, of the bad request
+  std::vector<float> logits_;
+};
+
+}  // namespace pinfer
