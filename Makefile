@@ -48,7 +48,7 @@ $(VENV)/.torch: | $(VENV)/.packages
 
 # The build tree is kept, so that only what changed is compiled again.
 $(VENV)/.installed: $(SOURCES) | $(VENV)/.torch
-	$(BIN)/pip install -q --no-build-isolation -C cmake.define.PINFER_WERROR=ON '.[export]'
+	$(BIN)/pip install -q --no-build-isolation --config-settings=cmake.define.PINFER_WERROR=ON '.[export]'
 	touch $@
 
 $(VENV)/.test-tools: | $(VENV)/.torch

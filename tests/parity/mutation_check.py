@@ -89,12 +89,6 @@ MUTATIONS = (
         "step.num_tokens.pop(index)",
     ),
     (
-        "a victim keeps what it had computed",
-        SCHEDULER,
-        "        request.num_computed_tokens = 0\n        request.status = RequestStatus.PREEMPTED",
-        "        request.status = RequestStatus.PREEMPTED",
-    ),
-    (
         "a withdrawn chunk keeps its keys",
         SCHEDULER,
         "        self.kv_cache_manager.drop_keys(\n            request, request.num_computed_tokens // self._config.block_size\n        )\n",

@@ -3,10 +3,12 @@ tests/engine_cpp/kv_cache."""
 
 import pytest
 
+from pinfer.runtime.core.engine_config import EngineConfig
 from pinfer.runtime.core.request import Request, RequestOptions
 from pinfer.runtime.core.sampling_params import SamplingParams
 from pinfer.runtime.kv_cache.block_hash import extend_block_hashes, root_block_hash
 from pinfer.runtime.kv_cache.block_pool import BlockPool, KVCacheEvent, KVCacheEventKind
+from pinfer.runtime.kv_cache.kv_cache_manager import KVCacheManager
 
 
 def hashes_of(token_ids, block_size, salt=""):
@@ -101,3 +103,34 @@ def test_output_extends_the_hashes(block_size):
         request.append_output_token_id(token_id)
     extend_block_hashes(request, block_size, 40 // block_size)
     assert request.block_hashes == hashes_of(range(40), block_size)
+
+
+def test_a_hit_ends_at_the_first_gap():
+    manager = KVCacheManager(EngineConfig(block_size=4, num_blocks=20, max_model_len=64))
+    first, second, gap = (Request(name, range(16), SamplingParams()) for name in "abc")
+    computed = manager.get_computed_blocks(first)
+    assert manager.allocate_for_admission(first, computed, 16, 0)
+    assert manager.get_computed_blocks(second).num_tokens == 12
+    gap.block_ids = [first.block_ids[1]]
+    manager.drop_keys(gap, 0)
+    assert manager.get_computed_blocks(second).block_ids == first.block_ids[:1]
+
+
+def test_prompts_whose_log_probabilities_are_wanted_skip_the_cache():
+    manager = KVCacheManager(EngineConfig(block_size=4, num_blocks=20, max_model_len=64))
+    first = Request("a", range(16), SamplingParams())
+    assert manager.allocate_for_admission(first, manager.get_computed_blocks(first), 16, 0)
+    scored = Request("b", range(16), SamplingParams(prompt_logprobs=0))
+    assert manager.get_computed_blocks(scored).num_tokens == 0
+
+
+def test_with_caching_off_nothing_is_found_or_counted():
+    config = EngineConfig(
+        block_size=4, num_blocks=20, max_model_len=64, enable_prefix_caching=False
+    )
+    manager = KVCacheManager(config)
+    first = Request("a", range(16), SamplingParams())
+    assert manager.allocate_for_admission(first, manager.get_computed_blocks(first), 16, 0)
+    assert manager.get_computed_blocks(first).num_tokens == 0
+    assert manager.prefix_cache_stats.num_queried_tokens == 0
+    assert manager.block_pool.num_cached_blocks == 0

@@ -46,6 +46,28 @@ TEST(KVCacheManagerTest, OneTokenIsAlwaysComputed) {
   }
 }
 
+TEST(KVCacheManagerTest, AHitEndsAtTheFirstGap) {
+  KVCacheManager manager(make_config(20));
+  const auto first = make_request(16);
+  ASSERT_TRUE(admit(manager, *first, 16));
+  const auto second = make_request(16);
+  EXPECT_EQ(manager.get_computed_blocks(*second).num_tokens, 12);
+  const auto gap = make_request(4);
+  gap->block_ids = {first->block_ids[1]};
+  manager.drop_keys(*gap, 0);
+  EXPECT_EQ(manager.get_computed_blocks(*second).block_ids, (Ids{first->block_ids[0]}));
+}
+
+TEST(KVCacheManagerTest, PromptsWhoseLogProbabilitiesAreWantedSkipTheCache) {
+  KVCacheManager manager(make_config(20));
+  const auto first = make_request(16);
+  ASSERT_TRUE(admit(manager, *first, 16));
+  SamplingParams params;
+  params.prompt_logprobs = 0;
+  Request scored("s", Ids(first->all_token_ids().begin(), first->all_token_ids().end()), params);
+  EXPECT_EQ(manager.get_computed_blocks(scored).num_tokens, 0);
+}
+
 TEST(KVCacheManagerTest, NothingIsFoundWithCachingOff) {
   EngineConfig config = make_config(20);
   config.enable_prefix_caching = false;
