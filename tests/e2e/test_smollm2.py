@@ -144,7 +144,7 @@ def test_bfloat16_is_close_to_float32(bundle, bfloat16_bundle, build_dir, text_i
 
 
 @pytest.mark.slow
-def test_a_fine_tune_exports_in_seconds(reference, gguf, bundle, tmp_path):
+def test_a_fine_tune_compiles_nothing(reference, gguf, bundle, tmp_path):
     """Another checkpoint of the same architecture, as a directory: nothing is compiled."""
     folder = tmp_path / "fine-tune"
     weights = {k: v.clone() for k, v in reference.state_dict().items() if k != "lm_head.weight"}
@@ -153,6 +153,7 @@ def test_a_fine_tune_exports_in_seconds(reference, gguf, bundle, tmp_path):
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     config = reference.config.to_dict()
     config.pop("quantization_config", None)
+    config["architectures"] = ["LlamaForCausalLM"]
     (folder / "config.json").write_text(json.dumps(config, default=str))
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
     seconds = []
@@ -160,5 +161,12 @@ def test_a_fine_tune_exports_in_seconds(reference, gguf, bundle, tmp_path):
         begin = time.monotonic()
         tiny_models.export(folder, tmp_path / name, "--dtype", "float32", "--cpu-isa", "native")
         seconds.append(time.monotonic() - begin)
+    # What was compiled for the other checkpoint serves this one; how long it takes is a figure of
+    # docs/performance.md, no test.
     print(f"export of a fine-tune: {seconds[0]:.1f} s, again {seconds[1]:.1f} s")
-    assert min(seconds) <= 10
+    for artifact in ("decoder_layer.so", "head.so"):
+        ours, theirs = (path / "artifacts" / artifact for path in (tmp_path / "first", bundle))
+        assert ours.read_bytes() == theirs.read_bytes()
+    assert (tmp_path / "first" / "manifest.json").read_bytes() == (
+        tmp_path / "second" / "manifest.json"
+    ).read_bytes()
