@@ -19,7 +19,8 @@ def tiny(request, tiny_folder):
     """(reference model, float32 bundle) of each variant."""
     checkpoint = tiny_models.make_checkpoint(request.param, tiny_folder)
     bundle = tiny_folder / f"{request.param}-bundle"
-    tiny_models.export(checkpoint, bundle, "--dtype", "float32")
+    if not bundle.exists():  # the fixture is made again for each module that goes over its params
+        tiny_models.export(checkpoint, bundle, "--dtype", "float32")
     return tiny_models.reference(checkpoint), bundle
 
 
