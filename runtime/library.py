@@ -1,10 +1,13 @@
-"""Where libpinfer lies."""
+"""Where libpinfer lies, and loading it."""
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 
 def find_library() -> Path:
@@ -24,3 +27,13 @@ def find_library() -> Path:
         f"libpinfer.so not found: looked for {tried}; "
         "set PINFER_LIBRARY to the library's path or reinstall pinfer"
     )
+
+
+def load_library(functions: Mapping[str, tuple[Any, Sequence[Any]]]) -> ctypes.CDLL:
+    """libpinfer with these functions declared: result and parameter types by name."""
+    loaded = ctypes.CDLL(str(find_library()))
+    for name, (result, parameters) in functions.items():
+        function = getattr(loaded, name)
+        function.restype = result
+        function.argtypes = parameters
+    return loaded

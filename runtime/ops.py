@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pinfer.runtime.library import find_library
+from pinfer.runtime.library import load_library
 
 PANEL_WIDTH = 16  # outputs of a weight panel, tokens of a K tile
 
@@ -64,11 +64,7 @@ C_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """libpinfer with its functions declared."""
-    loaded = ctypes.CDLL(str(find_library()))
-    for name, (result, parameters) in C_FUNCTIONS.items():
-        function = getattr(loaded, name)
-        function.restype = result
-        function.argtypes = parameters
+    loaded = load_library(C_FUNCTIONS)
     if loaded.pinfer_set_num_threads(0) != 0:
         raise RuntimeError(loaded.pinfer_ops_last_error().decode())
     return loaded

@@ -8,7 +8,7 @@ from ctypes import POINTER, c_bool, c_char_p, c_double, c_int, c_int32, c_int64,
 from functools import lru_cache
 from typing import Any
 
-from pinfer.runtime.library import find_library
+from pinfer.runtime.library import load_library
 
 OK, CANCELLED, NOT_FOUND = 0, 6, 2
 STATUS_NAMES = (
@@ -193,12 +193,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """libpinfer with its functions declared."""
-    loaded = ctypes.CDLL(str(find_library()))
-    for name, (result, parameters) in _FUNCTIONS.items():
-        function = getattr(loaded, name)
-        function.restype = result
-        function.argtypes = parameters
-    return loaded
+    return load_library(_FUNCTIONS)
 
 
 def call(function: Callable[..., int], *arguments: Any) -> None:
