@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "csrc/ops.h"
+#include "executor/part_inputs.h"
 
 namespace pinfer {
 namespace {
@@ -161,6 +162,14 @@ Result<AtenTensorHandle> Part::wrap_weight(const TensorType& constant, const Par
 }
 
 Result<AtenTensorHandle> Part::run(std::span<AtenTensorHandle> inputs) {
+  const TensorFunctions& tensors = artifact_->tensor_functions();
+  const Status fit = check_part_inputs(artifact_->entry(), inputs, tensors);
+  if (!fit.ok()) {
+    for (const AtenTensorHandle input : inputs) {
+      if (input != nullptr) tensors.delete_tensor_object(input);
+    }
+    return fit;
+  }
   AtenTensorHandle output = nullptr;
   const AOTIRuntimeError error = artifact_->functions().run(
       container_, inputs.data(), inputs.size(), &output, 1, nullptr, nullptr);

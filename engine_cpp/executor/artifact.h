@@ -79,7 +79,8 @@ class Part {
   Part& operator=(const Part&) = delete;
 
   // Runs the part. Input handles are consumed, also on failure; the output belongs to the caller.
-  // REQUIRES: as many inputs as the artifact's entry lists, of the dtypes and shapes there, dense.
+  // INTERNAL if an input is not what the artifact's entry lists, dense and aligned (part_inputs.h).
+  // REQUIRES: as many inputs as the artifact's entry lists.
   Result<AtenTensorHandle> run(std::span<AtenTensorHandle> inputs);
 
  private:

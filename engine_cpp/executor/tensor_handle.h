@@ -23,6 +23,9 @@ class TensorHandle {
     if (handle_ != nullptr) functions_->delete_tensor_object(handle_);
   }
 
+  // Still owned by this.
+  AtenTensorHandle handle() const { return handle_; }
+
   // The first element; nullptr without a tensor.
   void* data() const {
     void* data = nullptr;
