@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-#include "csrc/shim/buffer_cache.h"
+#include "csrc/shim/buffer_arena.h"
 #include "csrc/shim/op_shims.h"
 #include "csrc/shim/provider.h"
 #include "csrc/threads/openmp.h"
@@ -22,7 +22,6 @@ constexpr AOTITorchError kFailure = 1;
 // Memory that tensors share. Handles may be copied on one thread and dropped on another.
 struct Storage {
   void* data;
-  size_t bytes;
   std::atomic<int32_t> num_references{1};
 };
 
@@ -97,7 +96,7 @@ HandleCache& handle_cache() {
 void release_storage(Storage* storage) {
   if (storage == nullptr) return;
   if (storage->num_references.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    free_buffer(storage->data, storage->bytes);
+    free_buffer(storage->data);
     delete storage;
   }
 }
@@ -228,13 +227,13 @@ AOTITorchError empty_strided(int64_t ndim, const int64_t* sizes, const int64_t* 
   tensor->dtype = dtype;
   const size_t bytes = static_cast<size_t>(extent(ndim, sizes, strides) * item);
   void* data = allocate_buffer(bytes);
-  tensor->storage = data == nullptr ? nullptr : new (std::nothrow) Storage{data, bytes};
+  tensor->storage = data == nullptr ? nullptr : new (std::nothrow) Storage{data};
   if (tensor->storage == nullptr ||
       !set_shape(tensor, static_cast<char*>(data), ndim, sizes, strides, 0)) {
     if (tensor->storage != nullptr) {
       release_storage(tensor->storage);
     } else if (data != nullptr) {
-      free_buffer(data, bytes);
+      free_buffer(data);
     }
     handle_cache().give(tensor);
     return kFailure;
