@@ -6,6 +6,7 @@ one rename puts the directory into place (with --force an atomic exchange, where
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -22,7 +23,9 @@ from pinfer.runtime.bundle.hashing import HashingFile, hash_file
 
 MANIFEST = "manifest.json"
 MANIFEST_HASH = "manifest.sha256"
-TEMPORARY = re.compile(r"^\.(?P<name>.+)\.pinfer-tmp-(?P<pid>\d+)-[0-9a-f]+$")
+# A bundle under construction, or (.old) one that stands aside while the new one takes its place.
+TEMPORARY = re.compile(r"^\.(?P<name>.+)\.pinfer-tmp-(?P<pid>\d+)-[0-9a-f]+(?P<old>\.old)?$")
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
 
@@ -35,10 +38,11 @@ class BundleWriter:
         self.output = output
         self.files: dict[str, dict[str, Any]] = {}
         self._force = force
+        self._writing: str | None = None
+        _recover(output)
         _check_output(output, force)
         try:
             output.parent.mkdir(parents=True, exist_ok=True)
-            _remove_leftovers(output)
             name = f".{output.name}.pinfer-tmp-{os.getpid()}-{secrets.token_hex(4)}"
             self.folder = output.parent / name
             self.folder.mkdir()
@@ -55,15 +59,19 @@ class BundleWriter:
         trace: TracebackType | None,
     ) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in NO_ROOM and self._writing is not None:
+            raise ExportError(f"{self.output / self._writing}: {error.strerror}") from error
 
     def path(self, name: str) -> Path:
         """Where to write file `name` (a relative path) oneself; tell add_written() afterwards."""
+        self._writing = name
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
     def add_written(self, name: str, size: int, sha256: str) -> None:
         self.files[name] = {"size": size, "sha256": sha256}
+        self._writing = None
 
     def add_bytes(self, name: str, data: bytes) -> None:
         with HashingFile(self.path(name)) as file:
@@ -120,22 +128,33 @@ def _exchange(new: Path, old: Path) -> None:
         arguments = (AT_FDCWD, os.fsencode(new), AT_FDCWD, os.fsencode(old), RENAME_EXCHANGE)
         if renameat2(*arguments) == 0:
             return
-    # Two steps where the file system cannot exchange: between them the old bundle stands aside.
+    # Two steps where the file system cannot exchange: between them the old bundle stands aside. If
+    # this process ends there, the next export puts it back.
     aside = new.with_name(f"{new.name}.old")
-    os.rename(old, aside)
     try:
+        os.rename(old, aside)
         os.rename(new, old)
+    finally:
+        if aside.exists() and not old.exists():
+            os.rename(aside, old)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _recover(output: Path) -> None:
+    """Ends what exporters that died while writing this output have left: an old bundle that stood
+    aside comes back if its place is empty; everything else goes."""
+    try:
+        siblings = sorted(output.parent.iterdir())
     except OSError:
-        os.rename(aside, old)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def _remove_leftovers(output: Path) -> None:
-    """Temporary directories of exporters that died while writing this output."""
-    for path in output.parent.iterdir():
+        return
+    for path in siblings:
         match = TEMPORARY.match(path.name)
-        if match and match["name"] == output.name and not _is_running(int(match["pid"])):
+        if not match or match["name"] != output.name or _is_running(int(match["pid"])):
+            continue
+        if match["old"] and not output.exists():
+            with contextlib.suppress(OSError):
+                os.rename(path, output)
+        else:
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -36,6 +36,8 @@ LAYER_TENSOR_NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+# Ends of a text, of a turn and of a message; a request ends at any of them.
+END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 ROPE_FACTORS = "rope_freqs.weight"  # Llama 3's per-frequency divisors
 PLAIN_TYPES = {
     GGMLQuantizationType.F32: "float32",
@@ -117,7 +119,7 @@ def read_gguf(path: Path) -> Checkpoint:
         dtype=tensors.dtype(),
         tokenizer=tokenizer,
         tokenizer_config=tokenizer_config,
-        generation_config={"eos_token_id": metadata.get("tokenizer.ggml.eos_token_id")},
+        generation_config={"eos_token_id": _end_ids(metadata)},
         chat_template=template,
         licence_files=find_licences(path.parent),
     )
@@ -167,6 +169,11 @@ def _config(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
         "bos_token_id": metadata.get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": metadata.get("tokenizer.ggml.eos_token_id"),
     }
+
+
+def _end_ids(metadata: dict[str, Any]) -> list[Any]:
+    found = [metadata.get(f"tokenizer.ggml.{key}") for key in END_KEYS]
+    return [value for value in found if value is not None]
 
 
 def _tokenizer_config(metadata: dict[str, Any]) -> dict[str, Any]:

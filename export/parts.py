@@ -30,7 +30,12 @@ def decoder_layer(spec: LayerSpec, weight_dtype: torch.dtype, block_size: int) -
             PartInput("query_start_loc", i32, ("num_seqs+1",)),
         ),
         output=PartInput("y", f32, ("num_tokens", hidden)),
-    )
+        inner_sizes=(
+            spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.intermediate_size,
+            2 * spec.intermediate_size, spec.num_heads * spec.head_dim,
+            spec.num_kv_heads * spec.head_dim, spec.qkv_features,
+        ),
+    )  # fmt: skip
 
 
 def head(spec: ModelSpec, weight_dtype: torch.dtype) -> Part:

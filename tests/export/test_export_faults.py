@@ -1,5 +1,6 @@
 """Exports that are killed, race, or find no room: the output is absent, old, or complete."""
 
+import contextlib
 import json
 import os
 import random
@@ -14,8 +15,12 @@ import pytest
 import tiny_models
 
 from pinfer.export.artifact_cache import default_cache_folder
+from pinfer.export.config import ExportConfig
+from pinfer.export.errors import ExportError
+from pinfer.export.exporter import export as export_here
 
 EXPORT = Path(sys.executable).parent / "pinfer-export"
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a file system needs root")
 
 
 @pytest.fixture(scope="module")
@@ -114,26 +119,52 @@ def test_damaged_cache_entries_are_made_again(pinfer, checkpoint, tmp_path):
     assert is_whole(pinfer, tmp_path / "bundle")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
-@pytest.mark.parametrize("room", ["64k", "700k"])
-def test_full_disk(checkpoint, cache, tmp_path, room):
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={room}", "tmpfs", small]
+@contextlib.contextmanager
+def small_disk(folder, num_bytes):
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={num_bytes}", "tmpfs", folder]
     if subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("a tmpfs cannot be mounted here")
     try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+@needs_root
+def test_a_disk_that_is_too_small_for_the_model(checkpoint, cache, tmp_path):
+    """Found out before anything is compiled or written."""
+    with small_disk(tmp_path / "small", 700 << 10) as small:
         result = export(checkpoint, small / "bundle", cache=cache)
         assert result.returncode == 1
         last = result.stderr.strip().splitlines()[-1]
-        assert last.startswith("pinfer-export: error: ")
-        assert "MiB are free" in last or "No space left" in last, last
+        assert last.startswith(f"pinfer-export: error: {small}: the bundle needs"), last
+        assert "0 MiB are free" in last and "compile" not in result.stderr
         assert list(small.iterdir()) == []
-    finally:
-        subprocess.run(["umount", small], check=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a read-only file system needs root")
+@needs_root
+@pytest.mark.parametrize("full_at", ["tokenizer.bin", "tokenizer.json", "manifest.json"])
+def test_a_disk_that_fills_while_files_are_written(checkpoint, cache, tmp_path, full_at):
+    """The message names the file that did not fit, at its final place."""
+
+    def export_text(output):
+        config = ExportConfig(model=checkpoint, output=output, only="text", cache_dir=cache)
+        export_here(config, lambda *_: None)
+
+    export_text(tmp_path / "roomy")
+    page = os.sysconf("SC_PAGE_SIZE")
+    names = ["tokenizer.bin", "tokenizer.json", "manifest.json"]
+    needed = [-(-(tmp_path / "roomy" / name).stat().st_size // page) for name in names]
+    pages = sum(needed[: names.index(full_at) + 1]) - 1
+    with small_disk(tmp_path / "small", pages * page) as small:
+        with pytest.raises(ExportError) as caught:
+            export_text(small / "bundle")
+        assert str(caught.value) == f"{small / 'bundle' / full_at}: No space left on device"
+        assert list(small.iterdir()) == []
+
+
+@needs_root
 def test_read_only_target(checkpoint, cache, tmp_path):
     target = tmp_path / "target"
     target.mkdir()

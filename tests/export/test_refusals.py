@@ -40,11 +40,17 @@ def edit_config(model, **changes):
     path.write_text(json.dumps(config))
 
 
-def refuse(model, *parts, **options):
-    """The export fails, every part stands in its message, and nothing is left behind."""
+def refuse(model, *parts, last_stage="read", **options):
+    """The export fails before it goes on to a later stage, every part stands in its message, and
+    nothing is left behind."""
     output = model.parent / "bundle"
+    stages = []
     with pytest.raises(ExportError) as caught:
-        export(ExportConfig(model=model, output=output, **options), lambda *_: None)
+        export(
+            ExportConfig(model=model, output=output, **options),
+            lambda stage, *_: stages.append(stage),
+        )
+    assert stages[0] == "read" and stages[-1] == last_stage, stages
     for part in parts:
         assert part in str(caught.value), caught.value
     assert sorted(p.name for p in model.parent.iterdir()) == [model.name]
@@ -110,6 +116,7 @@ def test_missing_and_unexpected_tensors(model):
     refuse(model, name, "[95, 64]", "[96, 64]")
     kept[0, 0] = float("nan")
     save_file({**tensors, name: kept}, path)
+    refuse(model, name, "not finite", last_stage="weights", verify=False)
 
 
 def split_in_two(model):
@@ -126,22 +133,32 @@ def split_in_two(model):
     return model / "model-00002-of-00002.safetensors"
 
 
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+
+
 @pytest.mark.parametrize("damage", ["cut", "empty", "seven", "pointer", "gone", "longer"])
 def test_damaged_shards(model, damage):
     shard = split_in_two(model)
     data = shard.read_bytes()
-    contents = {
-        "cut": data[:-4096],
-        "empty": b"",
-        "seven": data[:7],
-        "pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
-        "longer": data + bytes(100),
-    }
+    whole = len(data)
+    contents, message = {
+        "cut": (data[:-4096], f"expected {whole} bytes, found {whole - 4096}"),
+        "empty": (b"", "expected a safetensors file of at least 8 bytes, found 0"),
+        "seven": (data[:7], "expected a safetensors file of at least 8 bytes, found 7"),
+        "pointer": (
+            POINTER,
+            f"header says {int.from_bytes(POINTER[:8], 'little')} bytes, the file has"
+            f" {len(POINTER)}",
+        ),
+        "longer": (data + bytes(100), f"expected {whole} bytes, found {whole + 100}"),
+        "gone": (None, "file not found"),
+    }[damage]
     shard.unlink()
-    if damage != "gone":
-        shard.write_bytes(contents[damage])
-    expected = "not found" if damage == "gone" else "incomplete download"
-    refuse(model, shard.name, expected)
+    if contents is not None:
+        shard.write_bytes(contents)
+        refuse(model, str(shard), message, "incomplete download?")
+    else:
+        refuse(model, str(shard), message)
 
 
 def test_damaged_index(model):
