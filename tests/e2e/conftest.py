@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import successor_model
 import tiny_models
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -34,3 +35,9 @@ def tied_bundle(tied_checkpoint, tiny_folder):
     bundle = tiny_folder / "tied-float32"
     tiny_models.export(tied_checkpoint, bundle, "--dtype", "float32")
     return bundle
+
+
+@pytest.fixture(scope="session")
+def bundles(tmp_path_factory):
+    """Makes bundles of successor and fixed-logits models."""
+    return successor_model.BundleMaker(tmp_path_factory.mktemp("successor"))
