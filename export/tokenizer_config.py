@@ -1,7 +1,7 @@
 """What tokenizer_config.json says about the tokens around a text.
 
 `add_bos_token` and `add_eos_token` there, where they are written, rule over the post-processor of
-tokenizer.json, as they do in transformers.
+tokenizer.json, as they did in transformers 4 (5 passes over them where there is a tokenizer.json).
 """
 
 from __future__ import annotations
