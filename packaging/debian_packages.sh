@@ -3,7 +3,7 @@
 # Usage: debian_packages.sh build|test
 set -eu
 
-build="g++ cmake ninja-build libcli11-dev libonig-dev libssl-dev nlohmann-json3-dev python3 python3-venv"
+build="g++ cmake ninja-build libboost-dev libcli11-dev libonig-dev libssl-dev nlohmann-json3-dev python3 python3-venv"
 test="git libgtest-dev libsimde-dev nodejs npm"
 case "${1:-build}" in
   build) wanted=$build ;;

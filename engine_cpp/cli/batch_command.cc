@@ -119,7 +119,8 @@ Request submit_line(Engine& engine, const Json& line) {
           ? static_cast<int32_t>(integer_field(line, "priority", INT32_MIN, INT32_MAX))
           : 0;
   const std::string salt = line.contains("cache_salt") ? text_field(line, "cache_salt") : "";
-  return engine.submit(read_prompt(engine, line), params, priority, salt);
+  return engine.submit(read_prompt(engine, line), params,
+                       {.priority = priority, .cache_salt = salt});
 }
 
 Json answer(Request request, Stats* stats) {

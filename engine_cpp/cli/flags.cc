@@ -18,13 +18,6 @@ int level_index(const std::string& name) {
   return 0;
 }
 
-void log_callback(void* user_data, pinfer_log_level level, const char* message) {
-  const auto* flags = static_cast<const EngineFlags*>(user_data);
-  if (static_cast<int>(level) >= level_index(flags->log_level)) {
-    std::fprintf(stderr, "pinfer: %s: %s\n", kLogLevels[level].c_str(), message);
-  }
-}
-
 }  // namespace
 
 // "--max-num-seqs" -> PINFER_MAX_NUM_SEQS.
@@ -81,7 +74,22 @@ void EngineFlags::add_to(CLI::App* command) {
              ->check(CLI::IsMember(kLogLevels)));
 }
 
-Engine EngineFlags::open() {
+pinfer_log_level EngineFlags::parsed_log_level() const {
+  return static_cast<pinfer_log_level>(level_index(log_level));
+}
+
+void EngineFlags::log_line(void* user_data, pinfer_log_level level, const char* message) {
+  const auto* flags = static_cast<const EngineFlags*>(user_data);
+  if (level < flags->parsed_log_level()) return;
+  if (flags->log_) {
+    flags->log_(level, message);
+  } else {
+    std::fprintf(stderr, "pinfer: %s: %s\n", kLogLevels[level].c_str(), message);
+  }
+}
+
+Engine EngineFlags::open(std::function<void(pinfer_log_level, const char*)> log) {
+  log_ = std::move(log);
   if (options.threads == 0) {
     const char* threads = std::getenv("OMP_NUM_THREADS");
     if (threads != nullptr) options.threads = std::max(std::atoi(threads), 0);
@@ -89,7 +97,7 @@ Engine EngineFlags::open() {
   options.scheduling_policy = scheduling_policy.c_str();
   options.provider = provider.c_str();
   options.enable_prefix_caching = !no_enable_prefix_caching;
-  options.log_callback = &log_callback;
+  options.log_callback = &log_line;
   options.log_user_data = this;
   return Engine(bundle, options);
 }

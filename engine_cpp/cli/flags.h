@@ -2,6 +2,7 @@
 // the environment, and the environment is read nowhere else.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,8 +30,14 @@ struct EngineFlags {
   std::string log_level = "warning";
 
   void add_to(CLI::App* command);
-  // Opens the engine with these settings; log lines go to stderr.
-  Engine open();
+  // Opens the engine with these settings; log lines of the level go to `log`, or to stderr.
+  Engine open(std::function<void(pinfer_log_level, const char*)> log = nullptr);
+  pinfer_log_level parsed_log_level() const;
+
+ private:
+  static void log_line(void* user_data, pinfer_log_level level, const char* message);
+
+  std::function<void(pinfer_log_level, const char*)> log_;
 };
 
 // Sampling parameters; what is not given comes from the model's defaults.

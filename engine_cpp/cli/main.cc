@@ -1,9 +1,13 @@
 // pinfer: the command line. A client of the public C++ interface only.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -15,6 +19,20 @@ void print_error(std::string message) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
   }
   std::fprintf(stderr, "pinfer: error: %s\n", message.c_str());
+}
+
+// A key on the command line must not stay where every user of the machine can read it. CLI11 has
+// copies of the arguments.
+void hide_keys(int argc, char** argv) {
+  constexpr std::string_view kFlag = "--api-key";
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == kFlag && i + 1 < argc) {
+      std::fill_n(argv[i + 1], std::strlen(argv[i + 1]), '*');
+    } else if (argument.starts_with(kFlag) && argument.substr(kFlag.size()).starts_with('=')) {
+      std::fill(argv[i] + kFlag.size() + 1, argv[i] + argument.size(), '*');
+    }
+  }
 }
 
 }  // namespace
@@ -31,13 +49,18 @@ int main(int argc, char** argv) {
   cli::add_chat_command(&app, &exit_code);
   cli::add_batch_command(&app, &exit_code);
   cli::add_score_command(&app, &exit_code);
+  cli::add_serve_command(&app, &exit_code);
   cli::add_bench_command(&app, &exit_code);
   cli::add_text_commands(&app, &exit_code);
   cli::add_bundle_commands(&app, &exit_code);
   cli::add_completion_command(&app, &exit_code);
   cli::name_environment(&app);
   try {
-    app.parse(argc, argv);
+    // CLI11 takes them from the back.
+    std::vector<std::string> arguments(argv + 1, argv + argc);
+    std::reverse(arguments.begin(), arguments.end());
+    hide_keys(argc, argv);
+    app.parse(std::move(arguments));
   } catch (const CLI::Success& success) {
     return app.exit(success);  // --help, --version
   } catch (const CLI::ParseError& error) {

@@ -32,6 +32,10 @@ struct FieldType<std::vector<int32_t>> {
   static constexpr const char* kName = "list of int";
 };
 template <>
+struct FieldType<std::vector<std::vector<int32_t>>> {
+  static constexpr const char* kName = "list of lists of int";
+};
+template <>
 struct FieldType<std::vector<std::string>> {
   static constexpr const char* kName = "list of str";
 };

@@ -42,6 +42,10 @@ Status check_penalties(const SamplingParams& params) {
     if (token_id < 0) return field_error("logit_bias", "a map from ids >= 0", token_id);
     PINFER_RETURN_IF_ERROR(check_range(entry("logit_bias", token_id), bias, -100.0, 100.0));
   }
+  for (const std::vector<int32_t>& word : params.bad_words_token_ids) {
+    if (word.empty()) return field_error("bad_words_token_ids", "lists that are not empty", "[]");
+    PINFER_RETURN_IF_ERROR(check_token_ids("bad_words_token_ids", word));
+  }
   return check_token_ids("allowed_token_ids", params.allowed_token_ids);
 }
 

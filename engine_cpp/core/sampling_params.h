@@ -26,9 +26,10 @@ struct SamplingParams {
   double repetition_penalty = 1.0;         // > 0, over prompt and generated tokens; 1 = off
   std::map<int32_t, double> logit_bias;    // token id -> [-100, 100]
   std::vector<int32_t> allowed_token_ids;  // empty = every id
-  std::optional<int64_t> seed;             // none = random
-  int32_t max_tokens = 16;                 // >= 1
-  int32_t min_tokens = 0;                  // [0, max_tokens]: no end id is sampled before
+  std::vector<std::vector<int32_t>> bad_words_token_ids;  // sequences that are never completed
+  std::optional<int64_t> seed;                            // none = random
+  int32_t max_tokens = 16;                                // >= 1
+  int32_t min_tokens = 0;  // [0, max_tokens]: no end id is sampled before
   bool ignore_eos = false;
   std::vector<int32_t> stop_token_ids;
   std::vector<std::string> stop;
@@ -55,6 +56,7 @@ struct SamplingParams {
     visit("repetition_penalty", &SamplingParams::repetition_penalty);
     visit("logit_bias", &SamplingParams::logit_bias);
     visit("allowed_token_ids", &SamplingParams::allowed_token_ids);
+    visit("bad_words_token_ids", &SamplingParams::bad_words_token_ids);
     visit("seed", &SamplingParams::seed);
     visit("max_tokens", &SamplingParams::max_tokens);
     visit("min_tokens", &SamplingParams::min_tokens);

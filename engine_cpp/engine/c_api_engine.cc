@@ -56,6 +56,7 @@ Status read_engine_options(const pinfer_engine_options& given, EngineOptions* op
   options->verify = given.verify;
   options->text_only = given.text_only;
   options->max_queue = given.max_queue;
+  options->max_queue_tokens = given.max_queue_tokens;
   if (given.log_callback != nullptr) {
     options->log = [given](LogLevel level, const std::string& message) {
       given.log_callback(given.log_user_data, static_cast<pinfer_log_level>(level),
@@ -190,6 +191,7 @@ void pinfer_engine_metrics(const pinfer_engine* engine, pinfer_metrics* metrics)
   all.requests_finished_length = now.finished_length;
   all.requests_finished_abort = now.finished_abort;
   all.requests_finished_error = now.finished_error;
+  all.num_queued_tokens = now.num_queued_tokens;
   all.stalled_ms = now.stalled.count();
   all.struct_size = std::min(metrics->struct_size, sizeof(all));
   std::memcpy(metrics, &all, all.struct_size);

@@ -93,6 +93,9 @@ void write_output(OutputForC* output, pinfer_output* out) {
   all.error_message = piece.finish_reason == "error" ? piece.error_message.c_str() : nullptr;
   all.num_prompt_tokens = piece.num_prompt_tokens;
   all.num_cached_tokens = piece.num_cached_tokens;
+  all.queue_ms = piece.times.queue_ms;
+  all.prefill_ms = piece.times.prefill_ms;
+  all.decode_ms = piece.times.decode_ms;
   all.struct_size = out->struct_size < sizeof(all) ? out->struct_size : sizeof(all);
   std::memcpy(out, &all, all.struct_size);
 }
@@ -116,7 +119,9 @@ Status read_request(const pinfer_engine& engine, const pinfer_request_options& g
   }
   request->text.include_stop_str_in_output = params.include_stop_str_in_output;
   request->text.skip_special_tokens = params.skip_special_tokens;
+  request->bad_words.assign(params.bad_words, params.bad_words + params.num_bad_words);
   request->priority = given.priority;
+  request->choice_index = given.choice_index;
   request->cache_salt = given.cache_salt == nullptr ? "" : given.cache_salt;
   if (given.output_callback != nullptr) {
     request->callback = [given](const StreamOutput& piece) {
@@ -164,6 +169,14 @@ pinfer_status pinfer_detokenize(const pinfer_engine* engine, const int32_t* toke
         const std::string decoded,
         engine->engine->text().tokenizer().decode({token_ids, num_tokens}, skip_special_tokens));
     return pinfer::copy_text(decoded, text, text_size);
+  });
+}
+
+pinfer_status pinfer_token_bytes(const pinfer_engine* engine, int32_t token_id, char** bytes,
+                                 size_t* size, pinfer_error** error) {
+  return pinfer::guarded(error, [&]() -> Status {
+    const pinfer::Tokenizer& tokenizer = engine->engine->text().tokenizer();
+    return pinfer::copy_text(tokenizer.token_bytes(token_id), bytes, size);
   });
 }
 

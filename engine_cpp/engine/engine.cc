@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "csrc/threads/cpu_count.h"
+#include "engine/bad_words.h"
 #include "engine/cache_size.h"
 #include "executor/model_runner.h"
 
@@ -160,6 +161,29 @@ Status Engine::check_prompt(const GenerateRequest& request) const {
   return request.sampling_params.validate_token_ids(vocab_size_);
 }
 
+Status Engine::check_queue(int64_t num_prompt_tokens) const {
+  if (draining_) return Status::failed_precondition("the engine is shutting down");
+  if (options_.max_queue > 0 && queued_.size() >= static_cast<size_t>(options_.max_queue)) {
+    return Status::resource_exhausted("the queue is full: " + std::to_string(queued_.size()) +
+                                      " requests wait (--max-queue)");
+  }
+  const int64_t tokens = metrics_.num_queued_tokens + num_prompt_tokens;
+  // A prompt alone is taken whatever its length.
+  if (options_.max_queue_tokens > 0 && !queued_.empty() && tokens > options_.max_queue_tokens) {
+    return Status::resource_exhausted(
+        "the queue is full: " + std::to_string(metrics_.num_queued_tokens) +
+        " prompt tokens wait (--max-queue-tokens)");
+  }
+  return Status();
+}
+
+void Engine::leave_queue(const std::string& request_id) {
+  const auto entry = queued_.find(request_id);
+  if (entry == queued_.end()) return;
+  metrics_.num_queued_tokens -= entry->second;
+  queued_.erase(entry);
+}
+
 Result<RequestHandle> Engine::submit(GenerateRequest request) {
   if (core_ == nullptr) {
     return Status::failed_precondition(
@@ -174,6 +198,8 @@ Result<RequestHandle> Engine::submit(GenerateRequest request) {
     params.max_tokens = room;
     params.min_tokens = std::min(params.min_tokens, room);
   }
+  PINFER_ASSIGN_OR_RETURN(params.bad_words_token_ids,
+                          bad_words_token_ids(text_->tokenizer(), request.bad_words));
   PINFER_RETURN_IF_ERROR(params.validate());
 
   RequestHandle handle;
@@ -182,17 +208,16 @@ Result<RequestHandle> Engine::submit(GenerateRequest request) {
   options.eos_token_ids = bundle_->manifest().eos_token_ids;
   options.priority = request.priority;
   options.cache_salt = request.cache_salt;
+  options.choice_index = request.choice_index;
+  const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    PINFER_RETURN_IF_ERROR(check_queue(num_prompt_tokens));
     options.arrival_time = next_arrival_time();
-    if (draining_) return Status::failed_precondition("the engine is shutting down");
-    if (options_.max_queue > 0 && num_unfinished_ >= options_.max_queue) {
-      return Status::resource_exhausted("the queue is full: " + std::to_string(num_unfinished_) +
-                                        " requests (--max-queue)");
-    }
     handle.id = "r" + std::to_string(next_id_++);
-    metrics_.prompt_tokens += static_cast<int64_t>(request.prompt_token_ids.size());
-    ++num_unfinished_;
+    metrics_.prompt_tokens += num_prompt_tokens;
+    metrics_.num_queued_tokens += num_prompt_tokens;
+    queued_.emplace(handle.id, num_prompt_tokens);
     outputs_->add_request(handle.id, request.prompt_token_ids, request.text, params.ignore_eos,
                           params.stop_token_ids, handle.stream);
     Command command;
@@ -253,7 +278,9 @@ void Engine::run() {
     }
     take_commands(std::move(commands));
     if (core_->has_work()) {
+      const Clock::time_point begin = Clock::now();
       std::vector<RequestOutput> outputs = core_->step();
+      outputs_->note_started(core_->started_request_ids(), begin);
       count(outputs, 1);
       watch_for_stall();
       const bool failed = !core_->step_error().ok();
@@ -299,10 +326,13 @@ void Engine::count(const std::vector<RequestOutput>& outputs, int num_steps) {
   const std::lock_guard<std::mutex> lock(mutex_);
   metrics_.scheduler = stats;
   metrics_.num_steps += num_steps;
+  if (num_steps > 0) {
+    for (const std::string& request_id : core_->started_request_ids()) leave_queue(request_id);
+  }
   for (const RequestOutput& output : outputs) {
     metrics_.generation_tokens += static_cast<int64_t>(output.new_token_ids.size());
     if (!output.finished()) continue;
-    --num_unfinished_;
+    leave_queue(output.request_id);
     if (output.finish_reason == "stop") ++metrics_.finished_stop;
     if (output.finish_reason == "length") ++metrics_.finished_length;
     if (output.finish_reason == "abort") ++metrics_.finished_abort;

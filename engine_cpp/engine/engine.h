@@ -32,9 +32,10 @@ enum class LogLevel { DEBUG, INFO, WARNING, ERROR };
 
 struct EngineOptions {
   EngineConfig config;
-  bool verify = false;     // check the hash of every file
-  bool text_only = false;  // leave the model alone, also if the bundle has one
-  int32_t max_queue = 0;   // unfinished requests at once; 0 = no limit
+  bool verify = false;           // check the hash of every file
+  bool text_only = false;        // leave the model alone, also if the bundle has one
+  int32_t max_queue = 0;         // requests waiting at once; 0 = no limit
+  int64_t max_queue_tokens = 0;  // their prompt tokens; 0 = no limit
   std::function<void(LogLevel, const std::string&)> log;
   std::function<void(double, const char*)> progress;
   // In place of the bundle's model, for tests of all that stands around it. REQUIRES: config names
@@ -48,6 +49,8 @@ struct GenerateRequest {
   TextOptions text;
   int32_t priority = 0;
   std::string cache_salt;
+  int32_t choice_index = 0;            // which of n: has its own random stream
+  std::vector<std::string> bad_words;  // texts that are never completed
   RequestStream::Callback callback;
 };
 
@@ -59,6 +62,7 @@ struct RequestHandle {
 
 struct EngineMetrics {
   SchedulerStats scheduler;
+  int64_t num_queued_tokens = 0;  // prompt tokens of requests that wait for their first step
   int64_t prompt_tokens = 0, generation_tokens = 0, num_steps = 0;
   std::chrono::milliseconds stalled{0};  // requests wait and nothing runs, for so long
   int64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
@@ -117,6 +121,9 @@ class Engine {
   void watch_for_stall();
   double next_arrival_time();
   Status check_prompt(const GenerateRequest& request) const;
+  Status check_queue(int64_t num_prompt_tokens) const;
+  // The request waits no longer: it was scheduled, or has ended.
+  void leave_queue(const std::string& request_id);
   void report(double fraction, const char* stage) const;
   void log(LogLevel level, const std::string& message) const;
 
@@ -137,9 +144,9 @@ class Engine {
   bool draining_ = false;
   int64_t next_id_ = 0;
   double last_arrival_time_ = 0;
-  StallWatch stall_watch_;      // of the engine thread
-  bool told_of_stall_ = false;  // of the engine thread
-  int32_t num_unfinished_ = 0;
+  StallWatch stall_watch_;                           // of the engine thread
+  bool told_of_stall_ = false;                       // of the engine thread
+  std::unordered_map<std::string, int64_t> queued_;  // id -> prompt tokens, until first scheduled
   EngineMetrics metrics_;
   std::thread thread_;
 };

@@ -18,6 +18,10 @@ constexpr int32_t kPromptLogitsRows = 64;
 std::vector<RequestOutput> EngineCore::step() {
   step_error_ = Status();
   const SchedulerOutput& scheduler_output = scheduler_.schedule();
+  started_request_ids_.clear();
+  for (const ScheduledRequest& scheduled : scheduler_output.scheduled_requests) {
+    if (scheduled.kind == ScheduledKind::NEW) started_request_ids_.push_back(scheduled.request_id);
+  }
   const Result<ModelRunnerOutput> model_runner_output = execute(scheduler_output);
   if (!model_runner_output.ok()) return fail(scheduler_output, model_runner_output.status());
   return scheduler_.update_from_output(scheduler_output, model_runner_output.value());

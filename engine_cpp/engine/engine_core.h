@@ -38,6 +38,8 @@ class EngineCore {
   bool has_work() const {
     return scheduler_.has_unfinished_requests() || scheduler_.has_finished_requests();
   }
+  // Requests that the last step scheduled for the first time.
+  const std::vector<std::string>& started_request_ids() const { return started_request_ids_; }
   // Why the last step failed; ok if it did not.
   const Status& step_error() const { return step_error_; }
   SchedulerStats stats() const { return scheduler_.stats(); }
@@ -52,6 +54,7 @@ class EngineCore {
   Scheduler scheduler_;
   std::unique_ptr<Executor> executor_;
   Sampler sampler_;
+  std::vector<std::string> started_request_ids_;
   Status step_error_;
 };
 

@@ -3,6 +3,13 @@
 #include <algorithm>
 
 namespace pinfer {
+namespace {
+
+double milliseconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+}  // namespace
 
 OutputProcessor::OutputProcessor(const Tokenizer& tokenizer, std::vector<int32_t> eos_token_ids,
                                  std::function<void(const std::string&)> stop_request)
@@ -37,11 +44,23 @@ void OutputProcessor::add_request(const std::string& request_id,
   states_.emplace(request_id, std::move(state));
 }
 
+void OutputProcessor::note_started(std::span<const std::string> request_ids,
+                                   Clock::time_point time) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const std::string& request_id : request_ids) {
+    const auto entry = states_.find(request_id);
+    if (entry != states_.end()) entry->second->started = time;
+  }
+}
+
 void OutputProcessor::push(std::vector<RequestOutput> outputs, const std::string& error_message) {
   if (outputs.empty()) return;
+  const Clock::time_point now = Clock::now();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (RequestOutput& output : outputs) queue_.emplace_back(std::move(output), error_message);
+    for (RequestOutput& output : outputs) {
+      queue_.push_back({std::move(output), error_message, now});
+    }
   }
   changed_.notify_one();
 }
@@ -76,7 +95,7 @@ bool OutputProcessor::wait_until_empty(std::chrono::milliseconds timeout) {
 
 void OutputProcessor::run() {
   for (;;) {
-    std::pair<RequestOutput, std::string> item;
+    Item item;
     {
       std::unique_lock<std::mutex> lock(mutex_);
       changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
@@ -84,11 +103,30 @@ void OutputProcessor::run() {
       item = std::move(queue_.front());
       queue_.pop_front();
     }
-    deliver(std::move(item.first), item.second);
+    deliver(std::move(item));
   }
 }
 
-void OutputProcessor::deliver(RequestOutput output, const std::string& error_message) {
+RequestTimes OutputProcessor::times_of(State& state, const Item& item) const {
+  RequestTimes times;
+  if (!state.started.has_value()) {
+    times.queue_ms = milliseconds(item.time - state.arrival);
+    return times;
+  }
+  times.queue_ms = milliseconds(*state.started - state.arrival);
+  if (!state.first_token.has_value() && !item.output.new_token_ids.empty()) {
+    state.first_token = item.time;
+  }
+  times.prefill_ms = milliseconds(state.first_token.value_or(item.time) - *state.started);
+  if (state.first_token.has_value()) {
+    times.decode_ms = milliseconds(item.time - *state.first_token);
+  }
+  return times;
+}
+
+void OutputProcessor::deliver(Item item) {
+  RequestOutput& output = item.output;
+  StreamOutput piece;
   State* state = nullptr;
   {
     // States are only removed below, on this thread: the pointer stays valid without the lock.
@@ -96,8 +134,8 @@ void OutputProcessor::deliver(RequestOutput output, const std::string& error_mes
     const auto entry = states_.find(output.request_id);
     if (entry == states_.end()) return;  // ended by a stop string; the engine was a step ahead
     state = entry->second.get();
+    piece.times = times_of(*state, item);
   }
-  StreamOutput piece;
   piece.num_prompt_tokens = static_cast<int32_t>(state->prompt.size());
   piece.num_cached_tokens = output.num_cached_tokens;
   piece.prompt_logprobs = std::move(output.prompt_logprobs);
@@ -120,7 +158,7 @@ void OutputProcessor::deliver(RequestOutput output, const std::string& error_mes
       if (state->stop->matched().has_value()) piece.finish_reason = "stop";
     }
     piece.text += rest;
-    if (piece.finish_reason == "error") piece.error_message = error_message;
+    if (piece.finish_reason == "error") piece.error_message = item.error_message;
   }
   const bool finished = piece.finished();
   if (finished || !piece.token_ids.empty() || !piece.prompt_logprobs.empty()) {

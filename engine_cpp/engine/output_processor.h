@@ -1,11 +1,14 @@
 // Turns the engine's token ids into text, finds stop strings, and passes both on to the streams.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -41,6 +44,10 @@ class OutputProcessor {
                    const TextOptions& options, bool ignore_eos, std::vector<int32_t> stop_token_ids,
                    std::shared_ptr<RequestStream> stream);
 
+  // The step that begins now is the first one that computes these requests.
+  void note_started(std::span<const std::string> request_ids,
+                    std::chrono::steady_clock::time_point time);
+
   // error_message is passed on with outputs that end with "error".
   void push(std::vector<RequestOutput> outputs, const std::string& error_message = "");
 
@@ -53,6 +60,15 @@ class OutputProcessor {
   bool wait_until_empty(std::chrono::milliseconds timeout);
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  // An output on its way to the thread.
+  struct Item {
+    RequestOutput output;
+    std::string error_message;
+    Clock::time_point time;  // when the engine had it
+  };
+
   struct State {
     State(const Tokenizer& tokenizer, std::vector<int32_t> prompt_token_ids, bool skip_special)
         : prompt(std::move(prompt_token_ids)), detokenizer(tokenizer, prompt, skip_special) {}
@@ -63,10 +79,14 @@ class OutputProcessor {
     bool ignore_eos = false;
     std::vector<int32_t> stop_token_ids;
     std::shared_ptr<RequestStream> stream;
+    const Clock::time_point arrival = Clock::now();
+    std::optional<Clock::time_point> started;  // under the lock
+    std::optional<Clock::time_point> first_token;
   };
 
   void run();
-  void deliver(RequestOutput output, const std::string& error_message);
+  void deliver(Item item);
+  RequestTimes times_of(State& state, const Item& item) const;
   // The text that one sampled token adds; sets finish_reason when a stop string is complete.
   std::string text_of(State& state, const RequestOutput& output, size_t index, bool* stopped) const;
   bool hides_text(const State& state, const RequestOutput& output, size_t index) const;
@@ -78,7 +98,7 @@ class OutputProcessor {
   mutable std::mutex mutex_;
   std::condition_variable changed_, emptied_;
   std::unordered_map<std::string, std::unique_ptr<State>> states_;
-  std::deque<std::pair<RequestOutput, std::string>> queue_;
+  std::deque<Item> queue_;
   bool stopping_ = false;
   std::thread thread_;
 };

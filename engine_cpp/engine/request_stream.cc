@@ -30,6 +30,7 @@ void RequestStream::push(StreamOutput output) {
     pending_.finish_reason = std::move(output.finish_reason);
     pending_.error_message = std::move(output.error_message);
     pending_.num_cached_tokens = output.num_cached_tokens;
+    pending_.times = output.times;
   }
   has_pending_ = true;
   changed_.notify_one();

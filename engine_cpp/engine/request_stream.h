@@ -14,6 +14,13 @@
 
 namespace pinfer {
 
+// Where a request's time has gone so far, in milliseconds.
+struct RequestTimes {
+  double queue_ms = 0;    // from its submission until a step first computed it
+  double prefill_ms = 0;  // from then until its first token
+  double decode_ms = 0;   // from then until its latest token
+};
+
 // A piece of output, or several pieces put together.
 struct StreamOutput {
   std::string text;                            // complete characters
@@ -24,6 +31,7 @@ struct StreamOutput {
   std::string error_message;                   // of finish_reason "error"
   int32_t num_prompt_tokens = 0;
   int32_t num_cached_tokens = 0;
+  RequestTimes times;
 
   bool finished() const { return !finish_reason.empty(); }
 };

@@ -1,4 +1,5 @@
-// Which tokens may be sampled: allowed_token_ids, and no end id before min_tokens.
+// Which tokens may be sampled: allowed_token_ids, none that would complete a bad word, and no end
+// id before min_tokens.
 #pragma once
 
 #include <span>

@@ -46,6 +46,7 @@ class EngineOptions(ctypes.Structure):
         ("verify", c_bool),
         ("text_only", c_bool),
         ("max_queue", c_int32),
+        ("max_queue_tokens", c_int64),
         ("log_callback", LogCallback),
         ("log_user_data", c_void_p),
         ("progress_callback", ProgressCallback),
@@ -70,6 +71,7 @@ class Metrics(ctypes.Structure):
         ("requests_finished_length", c_int64),
         ("requests_finished_abort", c_int64),
         ("requests_finished_error", c_int64),
+        ("num_queued_tokens", c_int64),
         ("stalled_ms", c_int64),
     )
 
@@ -102,6 +104,8 @@ class SamplingParams(ctypes.Structure):
         ("num_logit_bias", c_size_t),
         ("allowed_token_ids", POINTER(c_int32)),
         ("num_allowed_token_ids", c_size_t),
+        ("bad_words", POINTER(c_char_p)),
+        ("num_bad_words", c_size_t),
     )
 
 
@@ -129,6 +133,9 @@ class Output(ctypes.Structure):
         ("num_logprobs", c_size_t),
         ("prompt_logprobs", POINTER(TokenLogprobs)),
         ("num_prompt_logprobs", c_size_t),
+        ("queue_ms", c_double),
+        ("prefill_ms", c_double),
+        ("decode_ms", c_double),
     )
 
 
@@ -145,6 +152,7 @@ class RequestOptions(ctypes.Structure):
         ("cache_salt", c_char_p),
         ("output_callback", OutputCallback),
         ("output_user_data", c_void_p),
+        ("choice_index", c_int32),
     )
 
 

@@ -119,7 +119,8 @@ class Engine:
     """An opened bundle. Use as a context manager, or close() it.
 
     Options are EngineConfig's fields (`pinfer describe`), and: verify (check every file's hash),
-    text_only (no model), max_queue (unfinished requests at once, 0 = no limit), log (called with
+    text_only (no model), max_queue and max_queue_tokens (requests waiting at
+    once and their prompt tokens, 0 = no limit), log (called with
     level and message, from any thread), progress (called with fraction and stage).
     """
 
@@ -216,10 +217,16 @@ class Engine:
     # ---- generation ----
 
     def submit(
-        self, prompt: Prompt, *, priority: int = 0, cache_salt: str = "", **sampling: Any
+        self,
+        prompt: Prompt,
+        *,
+        priority: int = 0,
+        cache_salt: str = "",
+        choice_index: int = 0,
+        **sampling: Any,
     ) -> Generation:
         """Hands a request to the engine and returns at once. `prompt`: text, or token ids as they
-        are. Sampling parameters as in SamplingParams; what is not given comes from the model."""
+        are. choice_index: which of several choices of one seed. Sampling parameters as in SamplingParams; what is not given comes from the model."""
         token_ids = self.tokenize(prompt) if isinstance(prompt, str) else prompt
         params, kept = self._sampling_params(sampling)
         ids = _int32_array(token_ids)
@@ -231,6 +238,7 @@ class Engine:
         options.sampling_params = ctypes.pointer(params)
         options.priority = priority
         options.cache_salt = cache_salt.encode()
+        options.choice_index = choice_index
         handle = ctypes.c_void_p()
         c_api.call(library.pinfer_submit, self._opened(), byref(options), byref(handle))
         del kept  # the engine has copied what it needs
@@ -302,10 +310,11 @@ class Engine:
                 kept.append(_int32_array(value))
                 setattr(params, name, kept[-1])
                 setattr(params, f"num_{name}", len(value))
-            elif name == "stop":
+            elif name in ("stop", "bad_words"):
                 texts = [value] if isinstance(value, str) else list(value)
                 kept.append((ctypes.c_char_p * len(texts))(*(text.encode() for text in texts)))
-                params.stop, params.num_stop = kept[-1], len(texts)
+                setattr(params, name, kept[-1])
+                setattr(params, f"num_{name}", len(texts))
             elif name == "logit_bias":
                 kept.append(_int32_array(list(value)))
                 kept.append((ctypes.c_double * len(value))(*value.values()))

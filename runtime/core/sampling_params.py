@@ -26,6 +26,8 @@ class SamplingParams:
     repetition_penalty: float = 1.0  # > 0, over prompt and generated tokens; 1 = off
     logit_bias: dict[int, float] = field(default_factory=dict)  # token id -> [-100, 100]
     allowed_token_ids: list[int] = field(default_factory=list)  # empty = every id
+    # Sequences that are never completed.
+    bad_words_token_ids: list[list[int]] = field(default_factory=list)
     seed: int | None = None  # none = random
     max_tokens: int = 16  # >= 1
     min_tokens: int = 0  # [0, max_tokens]: no end id is sampled before
@@ -73,6 +75,10 @@ class SamplingParams:
             if token_id < 0:
                 raise field_error("logit_bias", "a map from ids >= 0", token_id)
             check_range(f"logit_bias[{token_id}]", bias, -100.0, 100.0)
+        for word in self.bad_words_token_ids:
+            if not word:
+                raise field_error("bad_words_token_ids", "lists that are not empty", "[]")
+            _check_token_ids("bad_words_token_ids", word)
         _check_token_ids("allowed_token_ids", self.allowed_token_ids)
 
     def _check_end_rules(self) -> None:

@@ -1,4 +1,5 @@
-"""Which tokens may be sampled: allowed_token_ids, and no end id before min_tokens."""
+"""Which tokens may be sampled: allowed_token_ids, none that would complete a bad word, and no end
+id before min_tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +16,19 @@ def _is_too_short(request: Request) -> bool:
 
 
 def has_logit_mask(request: Request) -> bool:
-    return bool(request.sampling_params.allowed_token_ids) or _is_too_short(request)
+    params = request.sampling_params
+    return (
+        bool(params.allowed_token_ids) or bool(params.bad_words_token_ids) or _is_too_short(request)
+    )
+
+
+def _mask_bad_words(request: Request, logits: npt.NDArray[np.float32]) -> None:
+    """A word is completed by its last token where the output ends with the others."""
+    output = request.output_token_ids
+    for word in request.sampling_params.bad_words_token_ids:
+        before = len(word) - 1
+        if before <= len(output) and list(output[len(output) - before :]) == word[:-1]:
+            mask_token_ids([word[-1]], logits)
 
 
 def apply_logit_mask(request: Request, logits: npt.NDArray[np.float32]) -> None:
@@ -25,6 +38,7 @@ def apply_logit_mask(request: Request, logits: npt.NDArray[np.float32]) -> None:
         is_masked = np.ones(len(logits), dtype=bool)
         is_masked[[i for i in params.allowed_token_ids if i < len(logits)]] = False
         logits[is_masked] = -np.inf
+    _mask_bad_words(request, logits)
     if not _is_too_short(request):
         return
     if request.eos_token_id is not None:

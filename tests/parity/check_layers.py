@@ -43,7 +43,7 @@ ENGINE_LAYERS: dict[str, set[str]] = {
         "template",
     },
     "server": set(),  # public headers only
-    "cli": set(),  # public headers only
+    "cli": {"server"},  # and public headers
 }
 TORCH_HEADERS = ("torch", "ATen", "c10")
 MIRRORED = ("core", "kv_cache", "scheduler", "sampler")

@@ -15,6 +15,7 @@ TYPE_NAMES = {
     "bool": "bool",
     "int | None": "int or none",
     "list[int]": "list of int",
+    "list[list[int]]": "list of lists of int",
     "list[str]": "list of str",
     "dict[int, float]": "map of int to float",
 }

@@ -86,7 +86,8 @@ typedef struct pinfer_engine_options {
   const char* provider;                 /* "native" or "torch" */
   bool verify;                          /* check the hash of every file, also the large ones */
   bool text_only;                       /* open the text part alone: no model, no threads */
-  int32_t max_queue;                    /* requests waiting or running at once; 0 = no limit */
+  int32_t max_queue;                    /* requests waiting at once; 0 = no limit */
+  int64_t max_queue_tokens;             /* their prompt tokens; 0 = no limit */
   pinfer_log_callback log_callback;     /* NULL = silent */
   void* log_user_data;
   pinfer_progress_callback progress_callback; /* NULL = none */
@@ -132,8 +133,9 @@ typedef struct pinfer_metrics {
   int64_t requests_finished_length;
   int64_t requests_finished_abort;
   int64_t requests_finished_error;
-  int64_t
-      stalled_ms; /* for how long requests have been waiting with none running; 0 = all is well */
+  int64_t num_queued_tokens; /* prompt tokens of requests that wait for their first step */
+  /* For how long requests have been waiting with none running; 0 = all is well. */
+  int64_t stalled_ms;
 } pinfer_metrics;
 
 /* REQUIRES: metrics->struct_size is set. Any thread. */
@@ -151,6 +153,11 @@ PINFER_EXPORT pinfer_status pinfer_tokenize(const pinfer_engine* engine, const c
 PINFER_EXPORT pinfer_status pinfer_detokenize(const pinfer_engine* engine, const int32_t* token_ids,
                                               size_t num_tokens, bool skip_special_tokens,
                                               char** text, size_t* text_size, pinfer_error** error);
+
+/* What one id adds to decoded text when it is not the first: raw bytes, which may be part of a
+ * character; none for ids without a token. Any thread. */
+PINFER_EXPORT pinfer_status pinfer_token_bytes(const pinfer_engine* engine, int32_t token_id,
+                                               char** bytes, size_t* size, pinfer_error** error);
 
 /* Renders the chat template. request_json: {"messages": [...], "tools", "documents",
  * "add_generation_prompt" (default true), "continue_final_message", "chat_template",
@@ -191,6 +198,8 @@ typedef struct pinfer_sampling_params {
   size_t num_logit_bias;
   const int32_t* allowed_token_ids; /* none = every id */
   size_t num_allowed_token_ids;
+  const char* const* bad_words; /* zero-terminated strings that are never completed */
+  size_t num_bad_words;
 } pinfer_sampling_params;
 
 PINFER_EXPORT void pinfer_sampling_params_init(pinfer_sampling_params* params);
@@ -222,6 +231,10 @@ typedef struct pinfer_output {
    * since nothing predicts the first. They may come in several outputs. */
   const pinfer_token_logprobs* prompt_logprobs;
   size_t num_prompt_logprobs;
+  /* Where the request's time has gone so far, in milliseconds. */
+  double queue_ms;   /* from its submission until a step first computed it */
+  double prefill_ms; /* from then until its first token */
+  double decode_ms;  /* from then until its latest token */
 } pinfer_output;
 
 /* Called on the engine's output thread for each piece of output, the last one with a
@@ -237,6 +250,7 @@ typedef struct pinfer_request_options {
   const char* cache_salt;                        /* NULL = "" */
   pinfer_output_callback output_callback;        /* NULL: read with pinfer_request_next() */
   void* output_user_data;
+  int32_t choice_index; /* which of several choices: each has its own random stream of a seed */
 } pinfer_request_options;
 
 PINFER_EXPORT void pinfer_request_options_init(pinfer_request_options* options);

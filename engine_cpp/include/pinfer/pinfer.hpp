@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -71,6 +72,7 @@ struct SamplingParams : pinfer_sampling_params {
   std::vector<std::string> stop_strings;
   std::vector<std::pair<int32_t, double>> logit_biases;  // token id, what is added to its logit
   std::vector<int32_t> allowed_tokens;                   // none = every id
+  std::vector<std::string> bad_word_strings;             // never completed
 };
 
 // At one position: of the token that stands there, and of the best ones, best first.
@@ -89,19 +91,34 @@ struct Output {
   std::string error_message;
   int32_t num_prompt_tokens = 0;
   int32_t num_cached_tokens = 0;
+  double queue_ms = 0, prefill_ms = 0, decode_ms = 0;
   bool finished() const { return !finish_reason.empty(); }
 };
 
 // A submitted request. Movable; aborts when destroyed before its end. May outlive the engine.
 class Request {
  public:
-  explicit Request(pinfer_request* request) : request_(request) {}
+  using Callback = std::function<void(Output)>;
+
+  explicit Request(pinfer_request* request, std::unique_ptr<Callback> callback = nullptr)
+      : callback_(std::move(callback)), request_(request) {}
+  Request(Request&&) = default;
+  Request& operator=(Request&& other) noexcept {
+    request_ = std::move(other.request_);  // ends the old request before its callback
+    callback_ = std::move(other.callback_);
+    return *this;
+  }
 
   // Waits for new output; none if timeout_ms (-1: no limit) passed, or after the last piece.
   std::optional<Output> next(int64_t timeout_ms = -1) {
     pinfer_output output{};
     output.struct_size = sizeof(output);
     if (pinfer_request_next(request_.get(), timeout_ms, &output) != PINFER_OK) return std::nullopt;
+    return read_output(output);
+  }
+
+  // A copy of what the C interface gave out.
+  static Output read_output(const pinfer_output& output) {
     Output piece;
     piece.text.assign(output.text, output.text_size);
     piece.token_ids.assign(output.token_ids, output.token_ids + output.num_token_ids);
@@ -111,6 +128,9 @@ class Request {
     if (output.error_message != nullptr) piece.error_message = output.error_message;
     piece.num_prompt_tokens = output.num_prompt_tokens;
     piece.num_cached_tokens = output.num_cached_tokens;
+    piece.queue_ms = output.queue_ms;
+    piece.prefill_ms = output.prefill_ms;
+    piece.decode_ms = output.decode_ms;
     return piece;
   }
 
@@ -126,6 +146,9 @@ class Request {
       all.error_message = piece->error_message;
       all.num_prompt_tokens = piece->num_prompt_tokens;
       all.num_cached_tokens = piece->num_cached_tokens;
+      all.queue_ms = piece->queue_ms;
+      all.prefill_ms = piece->prefill_ms;
+      all.decode_ms = piece->decode_ms;
     }
     return all;
   }
@@ -154,7 +177,18 @@ class Request {
     all->insert(all->end(), more.begin(), more.end());
   }
 
+  std::unique_ptr<Callback> callback_;  // outlives the request, which calls it
   std::unique_ptr<pinfer_request, Free> request_;
+};
+
+// What a request asks beside its prompt and sampling parameters.
+struct SubmitOptions {
+  int32_t priority = 0;         // smaller is served earlier
+  std::string cache_salt = {};  // requests share cached prefixes only with those of the same salt
+  int32_t choice_index = 0;
+  // Called on the engine's output thread with each piece, the last one finished; must not block and
+  // must not destroy the Request. Empty: read with Request::next().
+  Request::Callback callback = nullptr;
 };
 
 // An opened bundle. Thread-safe like the C functions.
@@ -187,6 +221,13 @@ class Engine {
     });
   }
 
+  // What one id adds to decoded text; may be part of a character.
+  std::string token_bytes(int32_t id) const {
+    return detail::take_text([&](char** bytes, size_t* size, pinfer_error** error) {
+      return pinfer_token_bytes(engine_.get(), id, bytes, size, error);
+    });
+  }
+
   // request_json: {"messages": [...], ...}, see pinfer_render().
   std::string render(std::string_view request_json) const {
     return detail::take_text([&](char** text, size_t* size, pinfer_error** error) {
@@ -202,9 +243,10 @@ class Engine {
   }
 
   Request submit(const std::vector<int32_t>& prompt_token_ids, const SamplingParams& params,
-                 int32_t priority = 0, const std::string& cache_salt = "") {
-    std::vector<const char*> stop;
+                 SubmitOptions submit_options = {}) {
+    std::vector<const char*> stop, bad_words;
     for (const std::string& text : params.stop_strings) stop.push_back(text.c_str());
+    for (const std::string& text : params.bad_word_strings) bad_words.push_back(text.c_str());
     pinfer_sampling_params c_params = params;
     c_params.stop = stop.data();
     c_params.num_stop = stop.size();
@@ -221,18 +263,29 @@ class Engine {
     c_params.num_logit_bias = bias_ids.size();
     c_params.allowed_token_ids = params.allowed_tokens.data();
     c_params.num_allowed_token_ids = params.allowed_tokens.size();
+    c_params.bad_words = bad_words.data();
+    c_params.num_bad_words = bad_words.size();
     pinfer_request_options options;
     pinfer_request_options_init(&options);
     options.prompt_token_ids = prompt_token_ids.data();
     options.num_prompt_token_ids = prompt_token_ids.size();
     options.sampling_params = &c_params;
-    options.priority = priority;
-    options.cache_salt = cache_salt.c_str();
+    options.priority = submit_options.priority;
+    options.cache_salt = submit_options.cache_salt.c_str();
+    options.choice_index = submit_options.choice_index;
+    std::unique_ptr<Request::Callback> callback;
+    if (submit_options.callback) {
+      callback = std::make_unique<Request::Callback>(std::move(submit_options.callback));
+      options.output_user_data = callback.get();
+      options.output_callback = [](void* user_data, const pinfer_output* output) {
+        (*static_cast<Request::Callback*>(user_data))(Request::read_output(*output));
+      };
+    }
     pinfer_request* request = nullptr;
     detail::call([&](pinfer_error** error) {
       return pinfer_submit(engine_.get(), &options, &request, error);
     });
-    return Request(request);
+    return Request(request, std::move(callback));
   }
 
   // False if requests were still running when the time (-1: no limit) ran out.

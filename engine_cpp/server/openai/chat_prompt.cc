@@ -1,0 +1,57 @@
+#include "server/openai/chat_prompt.h"
+
+#include "server/api_error.h"
+
+namespace pinfer::server {
+namespace {
+
+void check_messages(const Fields& body) {
+  const Json* messages = body.find("messages");
+  if (messages == nullptr) {
+    throw ApiError(400, "messages: expected a list, found none", "messages");
+  }
+  if (!messages->is_array()) refuse_value("messages", "a list of messages", *messages);
+  if (messages->empty()) throw ApiError(400, "messages: expected at least one", "messages");
+  for (size_t i = 0; i < messages->size(); ++i) {
+    const std::string path = "messages[" + std::to_string(i) + "]";
+    const Json& message = (*messages)[i];
+    if (!message.is_object()) refuse_value(path, "an object", message);
+    const Fields fields(message, path + ".");
+    if (!fields.text("role").has_value()) {
+      throw ApiError(400, path + ".role: expected a string, found none", path + ".role");
+    }
+  }
+}
+
+void check_lists(const Fields& body) {
+  for (const char* name : {"tools", "documents"}) {
+    const Json* list = body.find(name);
+    if (list == nullptr) continue;
+    if (!list->is_array()) refuse_value(name, "a list of objects", *list);
+    for (size_t i = 0; i < list->size(); ++i) {
+      if (!(*list)[i].is_object()) {
+        refuse_value(std::string(name) + "[" + std::to_string(i) + "]", "an object", (*list)[i]);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::string render_chat_prompt(const Engine& engine, const Fields& body) {
+  check_messages(body);
+  check_lists(body);
+  Json request = Json::object();
+  for (const char* name : {"messages", "documents", "chat_template_kwargs"}) {
+    if (const Json* value = body.find(name)) request[name] = *value;
+  }
+  const Json* tools = body.find("tools");
+  if (tools != nullptr && !tools->empty()) request["tools"] = *tools;
+  for (const char* name : {"add_generation_prompt", "continue_final_message"}) {
+    if (const auto value = body.boolean(name)) request[name] = *value;
+  }
+  if (const auto name = body.text("chat_template")) request["chat_template"] = *name;
+  return engine.render(to_json_text(request));
+}
+
+}  // namespace pinfer::server
