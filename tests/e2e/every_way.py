@@ -22,7 +22,7 @@ class EveryWay:
     RUN_FLAGS = frozenset({"max_tokens", "temperature", "stop", "ignore_eos", "min_tokens"})
 
     def __init__(self, program: Path, bundle: Path) -> None:
-        self._program, self._bundle = program, bundle
+        self._program, self.bundle = program, bundle
         self.engine = binding.Engine(bundle, threads=1)
 
     def __enter__(self) -> "EveryWay":
@@ -50,7 +50,7 @@ class EveryWay:
     def batch_lines(self, lines: list[dict]) -> list[dict]:
         text = "".join(json.dumps(line) + "\n" for line in lines)
         result = subprocess.run(
-            [self._program, "batch", self._bundle], input=text.encode(), capture_output=True
+            [self._program, "batch", self.bundle], input=text.encode(), capture_output=True
         )
         assert result.returncode == 0, result.stderr
         return [json.loads(line) for line in result.stdout.decode().splitlines()]
@@ -64,7 +64,7 @@ class EveryWay:
             elif value is not False:
                 values = value if isinstance(value, list) else [value]
                 flags += tuple(part for entry in values for part in (flag, str(entry)))
-        command = [self._program, "run", self._bundle, "-p", prompt, *flags]
+        command = [self._program, "run", self.bundle, "-p", prompt, *flags]
         result = subprocess.run(command, capture_output=True)
         assert result.returncode == 0, result.stderr
         return result.stdout.decode().removesuffix("\n")

@@ -1,5 +1,8 @@
 """Where a request ends: end ids from every file, ignore_eos, min_tokens, stop ids, stop strings."""
 
+import json
+import subprocess
+
 import pytest
 import successor_model
 from every_way import EveryWay
@@ -60,6 +63,19 @@ def test_any_listed_id_ends_a_request(ended_by, name, text, num_tokens):
     answer = ended_by(name).ask("go")
     assert answer.text == text and answer.finish_reason == "stop"
     assert len(answer.ids) == num_tokens
+
+
+def test_the_bundle_lists_the_end_ids(pinfer, ended_by, turn_tokenizer):
+    turn = turn_id(turn_tokenizer)
+    for name, expected in (
+        ("list", [2, turn]),
+        ("int", [turn, 2]),
+        ("null", [2]),
+        ("missing", [2]),
+    ):
+        command = [pinfer, "inspect", ended_by(name).bundle, "--json"]
+        manifest = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+        assert manifest["text"]["eos_token_ids"] == expected
 
 
 def test_ignore_eos_passes_every_listed_id(ended_by, turn_tokenizer):
