@@ -42,6 +42,7 @@ class Checkpoint:
     dtype: str  # dtype of the weights as stored: float32, bfloat16, float16, quantized
     tokenizer: dict[str, Any] | None  # tokenizer.json
     tokenizer_config: dict[str, Any] = field(default_factory=dict)
+    special_tokens_map: dict[str, Any] = field(default_factory=dict)  # special_tokens_map.json
     generation_config: dict[str, Any] = field(default_factory=dict)
     chat_template: str | list[dict[str, str]] | None = None
     licence_files: tuple[Path, ...] = ()

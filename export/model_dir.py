@@ -30,6 +30,7 @@ def read_model_dir(directory: Path, text_only: bool = False) -> Checkpoint:
         dtype="" if tensors is None else tensors.dtype(),
         tokenizer=read_json_object(tokenizer_path),
         tokenizer_config=tokenizer_config,
+        special_tokens_map=read_json_object(directory / "special_tokens_map.json", required=False),
         generation_config=read_json_object(directory / "generation_config.json", required=False),
         chat_template=read_chat_template(directory, tokenizer_config),
         licence_files=find_licences(directory),

@@ -11,11 +11,10 @@ from pinfer.export.bundle_writer import BundleWriter
 from pinfer.export.checkpoint import Checkpoint
 from pinfer.export.errors import ExportError
 from pinfer.export.template_tree import compile_chat_template
-from pinfer.export.tokenizer_config import with_bos_eos_settings
+from pinfer.export.tokenizer_special_tokens import named_special_tokens, token_id
 from pinfer.export.tokenizer_tables import compile_tokenizer
 from pinfer.runtime.bundle.manifest import FORMAT_VERSION
 
-SPECIAL_TOKEN_KEYS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
 # Sampling parameters that are taken over: least and greatest value, type.
 GENERATION_KEYS: dict[str, tuple[float, float, Any]] = {
     "temperature": (0.0, 1e6, int | float),
@@ -40,15 +39,15 @@ def build_text(checkpoint: Checkpoint) -> TextPart:
     """Compiles the text part. ExportError naming whatever is not supported."""
     if checkpoint.tokenizer is None:
         raise ExportError(f"{checkpoint.source}: no tokenizer.json")
+    tokenizer_bin = compile_tokenizer(checkpoint.tokenizer)
     tokens = special_tokens(checkpoint)
-    tokenizer = with_bos_eos_settings(checkpoint.tokenizer, checkpoint.tokenizer_config)
     template = None
     if checkpoint.chat_template is not None:
         tree = compile_chat_template(checkpoint.chat_template, special_tokens=tokens)
         template = json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode()
     return TextPart(
-        tokenizer_bin=compile_tokenizer(tokenizer),
-        tokenizer_json=json.dumps(tokenizer, ensure_ascii=False).encode(),
+        tokenizer_bin=tokenizer_bin,
+        tokenizer_json=json.dumps(checkpoint.tokenizer, ensure_ascii=False).encode(),
         chat_template_json=template,
         eos_token_ids=eos_token_ids(checkpoint, tokens),
         bos_token_id=_bos_token_id(checkpoint, tokens),
@@ -82,15 +81,14 @@ def text_entry(text: TextPart, proof: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def special_tokens(checkpoint: Checkpoint) -> dict[str, str]:
-    """bos_token, eos_token, ... as text; tokenizer_config.json stores strings or objects."""
-    found = {}
-    for key in SPECIAL_TOKEN_KEYS:
-        value = checkpoint.tokenizer_config.get(key)
-        if isinstance(value, dict):
-            value = value.get("content")
-        if isinstance(value, str):
-            found[key] = value
-    return found
+    """bos_token, eos_token, ... as text."""
+    return named_special_tokens(
+        checkpoint.tokenizer_config,
+        checkpoint.special_tokens_map,
+        checkpoint.config,
+        checkpoint.tokenizer or {},
+        checkpoint.source,
+    )
 
 
 def eos_token_ids(checkpoint: Checkpoint, tokens: dict[str, str]) -> tuple[int, ...]:
@@ -99,7 +97,7 @@ def eos_token_ids(checkpoint: Checkpoint, tokens: dict[str, str]) -> tuple[int, 
     sources = (
         ("generation_config", checkpoint.generation_config.get("eos_token_id")),
         ("config", checkpoint.config.get("eos_token_id")),
-        ("tokenizer", _token_id(checkpoint, tokens.get("eos_token"))),
+        ("tokenizer", token_id(checkpoint.tokenizer or {}, tokens.get("eos_token"))),
     )
     for where, value in sources:
         for entry in value if isinstance(value, list) else [value]:
@@ -119,18 +117,8 @@ def _bos_token_id(checkpoint: Checkpoint, tokens: dict[str, str]) -> int | None:
     return (
         value
         if type(value) is int and value >= 0
-        else _token_id(checkpoint, tokens.get("bos_token"))
+        else token_id(checkpoint.tokenizer or {}, tokens.get("bos_token"))
     )
-
-
-def _token_id(checkpoint: Checkpoint, token: str | None) -> int | None:
-    if token is None or checkpoint.tokenizer is None:
-        return None
-    for added in checkpoint.tokenizer.get("added_tokens", []):
-        if added.get("content") == token:
-            return added["id"]
-    vocabulary = checkpoint.tokenizer.get("model", {}).get("vocab", {})
-    return vocabulary.get(token) if isinstance(vocabulary, dict) else None
 
 
 def generation_defaults(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -35,7 +35,8 @@ from pinfer.export.tokenizer_verify import (
 
 gguf = pytest.importorskip("gguf")
 needs_tool = pytest.mark.skipif(find_tool() is None, reason="tokenize_tool has not been built")
-NAMES = ["smollm2", *NPM_TOKENIZERS]
+FAST = ["smollm2", "qwen3", "llama3", "gemma3", "gpt4o"]
+NAMES = [*FAST, *(pytest.param(n, marks=pytest.mark.slow) for n in NPM_TOKENIZERS if n not in FAST)]
 EXPORTER = Path(tokenizer_tables.__file__).parent
 
 

