@@ -134,9 +134,8 @@ def test_a_warning_reaches_the_user(tmp_path):
     assert LM_HEAD not in tensors
     save_file({**tensors, LM_HEAD: tensors[EMBEDDING] + 1}, model / "model.safetensors")
     stages = []
-    options = {"dtype": "float32", "verify": False}
     manifest = export(
-        ExportConfig(model=model, output=tmp_path / "bundle", **options),
+        ExportConfig(model=model, output=tmp_path / "bundle", dtype="float32"),
         lambda stage, done, total: stages.append((stage, total)),
     )
     warned = [stage for stage, total in stages if total == 0 and stage.startswith("warning: ")]
