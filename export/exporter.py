@@ -164,7 +164,7 @@ def read_checkpoint(path: Path, text_only: bool = False) -> Checkpoint:
     if path.is_dir():
         return read_model_dir(path, text_only)
     if path.is_file():
-        return read_gguf(path)
+        return read_gguf(path, text_only)
     raise ExportError(f"{path}: no such model directory or GGUF file")
 
 

@@ -1,4 +1,4 @@
-"""Reads a GGUF file of the llama architecture into a Checkpoint.
+"""Reads a GGUF file into a Checkpoint: the model of the llama architecture, the text of any.
 
 Names and settings become those of a Hugging Face directory, so that everything behind this file
 sees one spelling. Quantised tensors are dequantised when they are loaded, one at a time.
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from gguf import GGMLQuantizationType, GGUFReader, dequantize
 
-from pinfer.export.checkpoint import Checkpoint
+from pinfer.export.checkpoint import Checkpoint, NoTensors
 from pinfer.export.errors import ExportError
 from pinfer.export.model_dir import find_licences
 from pinfer.export.tokenizer_gguf import tokenizer_from_gguf
@@ -38,6 +38,16 @@ LAYER_TENSOR_NAMES = {
 }
 # Ends of a text, of a turn and of a message; a request ends at any of them.
 END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
+SPECIAL_TOKEN_KEYS = {
+    "bos": "bos_token",
+    "eos": "eos_token",
+    "unknown": "unk_token",
+    "padding": "pad_token",
+    "seperator": "sep_token",  # as GGUF spells it
+    "cls": "cls_token",
+    "mask": "mask_token",
+}
+TEMPLATE_KEY = "tokenizer.chat_template"
 ROPE_FACTORS = "rope_freqs.weight"  # Llama 3's per-frequency divisors
 PLAIN_TYPES = {
     GGMLQuantizationType.F32: "float32",
@@ -96,33 +106,63 @@ def _halves_from_pairs(weight: torch.Tensor, num_heads: int) -> torch.Tensor:
     )
 
 
-def read_gguf(path: Path) -> Checkpoint:
-    """The checkpoint in a GGUF file. ExportError for other architectures or missing metadata."""
+def read_gguf(path: Path, text_only: bool = False) -> Checkpoint:
+    """The checkpoint in a GGUF file. ExportError for other architectures or missing metadata; the
+    text alone can be had of any architecture."""
     try:
         reader = GGUFReader(path)
     except Exception as error:  # the package raises many kinds for a damaged file
         raise ExportError(f"{path}: not a readable GGUF file: {error}") from error
     metadata = {name: field.contents() for name, field in reader.fields.items()}
+    if text_only:
+        config, tensors = _text_config(metadata), None
+    else:
+        config, tensors = _model(path, reader, metadata)
+    return Checkpoint(
+        name=path.stem,
+        source=str(path),
+        config=config,
+        tensors=tensors or NoTensors(),
+        dtype="" if tensors is None else tensors.dtype(),
+        tokenizer=tokenizer_from_gguf(metadata),
+        tokenizer_config=_tokenizer_config(metadata),
+        generation_config={"eos_token_id": _end_ids(metadata)},
+        chat_template=_chat_template(metadata),
+        licence_files=find_licences(path.parent),
+    )
+
+
+def _model(
+    path: Path, reader: GGUFReader, metadata: dict[str, Any]
+) -> tuple[dict[str, Any], GgufSource]:
     config = _config(path, metadata)
     if any(t.name == ROPE_FACTORS for t in reader.tensors):
         raise ExportError(f"{path}: tensor {ROPE_FACTORS!r} (scaled rotary) is not supported")
     config["tie_word_embeddings"] = all(t.name != "output.weight" for t in reader.tensors)
     tensors = GgufSource(reader, config["num_attention_heads"], config["num_key_value_heads"])
-    tokenizer = tokenizer_from_gguf(metadata)
-    template = metadata.get("tokenizer.chat_template")
-    tokenizer_config = _tokenizer_config(metadata)
-    return Checkpoint(
-        name=path.stem,
-        source=str(path),
-        config=config,
-        tensors=tensors,
-        dtype=tensors.dtype(),
-        tokenizer=tokenizer,
-        tokenizer_config=tokenizer_config,
-        generation_config={"eos_token_id": _end_ids(metadata)},
-        chat_template=template,
-        licence_files=find_licences(path.parent),
-    )
+    return config, tensors
+
+
+def _text_config(metadata: dict[str, Any]) -> dict[str, Any]:
+    """What the text part reads of config.json."""
+    return {
+        "bos_token_id": metadata.get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": metadata.get("tokenizer.ggml.eos_token_id"),
+    }
+
+
+def _chat_template(metadata: dict[str, Any]) -> str | list[dict[str, str]] | None:
+    """One template, or all of them with their names."""
+    main = metadata.get(TEMPLATE_KEY)
+    named = {
+        key.removeprefix(f"{TEMPLATE_KEY}."): template
+        for key, template in metadata.items()
+        if key.startswith(f"{TEMPLATE_KEY}.")
+    }
+    if not named:
+        return main
+    listed = [{"name": name, "template": template} for name, template in sorted(named.items())]
+    return listed if main is None else [{"name": "default", "template": main}, *listed]
 
 
 def _config(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -166,8 +206,7 @@ def _config(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
         "rope_theta": setting("rope.freq_base", 10000.0),
         "vocab_size": setting("vocab_size", len(vocabulary)),
         "hidden_act": "silu",
-        "bos_token_id": metadata.get("tokenizer.ggml.bos_token_id"),
-        "eos_token_id": metadata.get("tokenizer.ggml.eos_token_id"),
+        **_text_config(metadata),
     }
 
 
@@ -177,10 +216,9 @@ def _end_ids(metadata: dict[str, Any]) -> list[Any]:
 
 
 def _tokenizer_config(metadata: dict[str, Any]) -> dict[str, Any]:
-    tokens = metadata["tokenizer.ggml.tokens"]
+    tokens = metadata.get("tokenizer.ggml.tokens") or []
     config: dict[str, Any] = {}
-    names = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
-    for kind, name in names.items():
+    for kind, name in SPECIAL_TOKEN_KEYS.items():
         index = metadata.get(f"tokenizer.ggml.{kind}_token_id")
         if index is not None and 0 <= index < len(tokens):
             config[name] = tokens[index]

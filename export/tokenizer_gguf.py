@@ -6,15 +6,21 @@ here as the model's own tokenizer.json has it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from types import UnionType
 from typing import Any
 
 from pinfer.export.errors import ExportError
 from pinfer.export.tokenizer_decoder import bytes_of_token
 from pinfer.export.tokenizer_merges import merges_from_vocabulary
 
+_TOKEN_NORMAL = 1
+_TOKEN_UNKNOWN = 2
 _TOKEN_CONTROL = 3
 _TOKEN_USER_DEFINED = 4
+
+_BRACKETED = re.compile(r"<.+>|\[.+\]")
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -48,32 +54,75 @@ _GPT2_NAMES = {"default", "gpt-2", "gpt2", "phi-2", "olmo", "mpt", "roberta-bpe"
 _DIGIT_NAMES = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}
 _PATTERNS: dict[str, str] = {
     **dict.fromkeys(
-        ["llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "dbrx", "smaug-bpe", "lfm2"],
+        [
+            "llama-bpe",
+            "llama3",
+            "llama-v3",
+            "falcon3",
+            "falcon-h1",
+            "pixtral",
+            "dbrx",
+            "smaug-bpe",
+            "lfm2",
+            "midm-2.0",
+            "jina-v5-nano",
+        ],
         _LLAMA3,
     ),
-    **dict.fromkeys(["qwen2", "deepseek-r1-qwen", "megrez"], _QWEN2),
+    **dict.fromkeys(["qwen2", "deepseek-r1-qwen", "megrez", "kormo", "f2llmv2"], _QWEN2),
     "qwen35": _QWEN35,
-    **dict.fromkeys(["gpt-4o", "llama4"], _GPT4O),
+    **dict.fromkeys(["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], _GPT4O),
     "tekken": _TEKKEN,
 }
 _IGNORE_MERGES = {"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "tekken"}
 _ADDS_BOS = {"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "tekken"}
-_NORMALIZES_NFC = {"qwen2", "deepseek-r1-qwen", "megrez", "qwen35"}
+_NORMALIZES_NFC = {"qwen2", "deepseek-r1-qwen", "megrez", "kormo", "f2llmv2", "qwen35"}
 
 
 def tokenizer_from_gguf(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The tokenizer.json object; `fields` maps GGUF keys to their values."""
     kind = fields.get("tokenizer.ggml.model")
-    tokens = fields.get("tokenizer.ggml.tokens")
-    if not isinstance(tokens, Sequence) or not tokens:
+    tokens = _list(fields, "tokens", str)
+    if not tokens:
         raise ExportError("GGUF: tokenizer.ggml.tokens: expected a list of tokens, found none")
     if kind == "gpt2":
-        return _byte_level(fields, list(tokens))
+        return _byte_level(fields, tokens)
     if kind == "llama":
-        return _sentencepiece(fields, list(tokens))
+        return _sentencepiece(fields, tokens)
     raise ExportError(
         f"GGUF: tokenizer.ggml.model: expected 'gpt2' or 'llama', found {kind!r} (not supported)"
     )
+
+
+def _list(fields: Mapping[str, Any], key: str, kind: type | UnionType) -> list[Any] | None:
+    """A list of the file whose items are of the kind; None if it is not there."""
+    values = fields.get(f"tokenizer.ggml.{key}")
+    if values is None:
+        return None
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise ExportError(f"GGUF: tokenizer.ggml.{key}: expected a list, found {values!r}")
+    for index, value in enumerate(values):
+        if not isinstance(value, kind) or isinstance(value, bool):
+            wanted = _KIND_NAMES[kind]
+            raise ExportError(
+                f"GGUF: tokenizer.ggml.{key}[{index}]: expected {wanted}, found {value!r}"
+            )
+    return list(values)
+
+
+_KIND_NAMES = {str: "text", int: "an integer", int | float: "a number"}
+
+
+def _merges(fields: Mapping[str, Any]) -> list[list[str]] | None:
+    merges = _list(fields, "merges", str)
+    if merges is None:
+        return None
+    for index, merge in enumerate(merges):
+        if " " not in merge:
+            raise ExportError(
+                f"GGUF: tokenizer.ggml.merges[{index}]: expected two parts, found {merge!r}"
+            )
+    return [merge.split(" ", 1) for merge in merges]
 
 
 def _byte_level_component(use_regex: bool) -> dict[str, Any]:
@@ -103,8 +152,8 @@ def _byte_level_pre_tokenizer(pre: str) -> dict[str, Any]:
 
 def _byte_level(fields: Mapping[str, Any], tokens: list[str]) -> dict[str, Any]:
     pre = fields.get("tokenizer.ggml.pre") or "default"
-    merges = fields.get("tokenizer.ggml.merges")
-    if not isinstance(merges, Sequence):
+    merges = _merges(fields)
+    if merges is None:
         raise ExportError("GGUF: tokenizer.ggml.merges: expected a list, found none")
     model = {
         "type": "BPE",
@@ -116,10 +165,14 @@ def _byte_level(fields: Mapping[str, Any], tokens: list[str]) -> dict[str, Any]:
         "byte_fallback": False,
         "ignore_merges": pre in _IGNORE_MERGES,
         "vocab": _vocabulary(tokens),
-        "merges": [merge.split(" ", 1) for merge in merges],
+        "merges": merges,
     }
-    # A control token outside the byte alphabet is a mislabelled ordinary token.
-    added = [entry for entry in _added_tokens(fields, tokens) if bytes_of_token(entry["content"])]
+    # A control token outside the byte alphabet that does not look like one is mislabelled.
+    added = [
+        entry
+        for entry in _added_tokens(fields, tokens)
+        if bytes_of_token(entry["content"]) or _BRACKETED.fullmatch(entry["content"])
+    ]
     return {
         "version": "1.0",
         "truncation": None,
@@ -134,20 +187,16 @@ def _byte_level(fields: Mapping[str, Any], tokens: list[str]) -> dict[str, Any]:
 
 
 def _sentencepiece(fields: Mapping[str, Any], tokens: list[str]) -> dict[str, Any]:
-    scores = fields.get("tokenizer.ggml.scores")
-    merges = fields.get("tokenizer.ggml.merges")
+    kinds = _list(fields, "token_type", int) or []
     is_gemma = str(fields.get("general.architecture", "")).startswith("gemma")
     if is_gemma:
-        # Runs of spaces are stored as spaces, and only the order of the tokens is that of merges.
+        # Runs of spaces are stored as spaces.
         tokens = ["▁" * len(t) if " " in t and not t.strip() else t for t in tokens]
-        scores = [-float(index) for index in range(len(tokens))]
-    if isinstance(merges, Sequence):
-        pairs = [merge.split(" ", 1) for merge in merges]
-    elif isinstance(scores, Sequence) and len(scores) == len(tokens):
-        pairs = merges_from_vocabulary(tokens, scores)
-    else:
-        raise ExportError("GGUF: tokenizer.ggml.scores: expected one score per token, found none")
-    unknown_id = fields.get("tokenizer.ggml.unknown_token_id", 0)
+    pairs = _merges(fields)
+    if pairs is None:
+        scores = _gemma_scores(kinds, len(tokens)) if is_gemma else _scores(fields, len(tokens))
+        pairs = merges_from_vocabulary(tokens, scores, longest_first=is_gemma)
+    unknown_id = _token_id(fields, "unknown_token_id", len(tokens), default=0)
     adds_space = bool(fields.get("tokenizer.ggml.add_space_prefix", not is_gemma))
     model = {
         "type": "BPE",
@@ -174,7 +223,7 @@ def _sentencepiece(fields: Mapping[str, Any], tokens: list[str]) -> dict[str, An
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": _added_tokens(fields, tokens),
+        "added_tokens": _added_tokens(fields, tokens, (_TOKEN_CONTROL, _TOKEN_UNKNOWN)),
         "normalizer": {"type": "Sequence", "normalizers": [prepend, spaces]}
         if adds_space
         else spaces,
@@ -183,6 +232,37 @@ def _sentencepiece(fields: Mapping[str, Any], tokens: list[str]) -> dict[str, An
         "decoder": {"type": "Sequence", "decoders": decoders},
         "model": model,
     }
+
+
+def _scores(fields: Mapping[str, Any], num_tokens: int) -> list[float]:
+    scores = _list(fields, "scores", int | float)
+    if scores is None or len(scores) != num_tokens:
+        found = "none" if scores is None else f"{len(scores)} for {num_tokens} tokens"
+        raise ExportError(
+            f"GGUF: tokenizer.ggml.scores: expected one score per token, found {found}"
+        )
+    return scores
+
+
+def _gemma_scores(kinds: Sequence[int], num_tokens: int) -> list[float]:
+    """As in Gemma's own model file: its converter overwrites those of user-defined tokens, which
+    are 0. The others fall by one from token to token, from the first that is a word or a letter."""
+    kinds = [*kinds, *[_TOKEN_NORMAL] * (num_tokens - len(kinds))]
+    first = kinds.index(_TOKEN_NORMAL) if _TOKEN_NORMAL in kinds else 0
+    return [
+        0.0 if kind == _TOKEN_USER_DEFINED else float(first - index)
+        for index, kind in enumerate(kinds[:num_tokens])
+    ]
+
+
+def _token_id(
+    fields: Mapping[str, Any], key: str, num_tokens: int, default: int | None = None
+) -> int:
+    token_id = fields.get(f"tokenizer.ggml.{key}", default)
+    is_id = isinstance(token_id, int) and not isinstance(token_id, bool)
+    if not is_id or not 0 <= token_id < num_tokens:
+        raise ExportError(f"GGUF: tokenizer.ggml.{key}: expected a token id, found {token_id}")
+    return token_id
 
 
 def _vocabulary(tokens: list[str]) -> dict[str, int]:
@@ -197,13 +277,15 @@ def _vocabulary(tokens: list[str]) -> dict[str, int]:
     return vocabulary
 
 
-def _added_tokens(fields: Mapping[str, Any], tokens: list[str]) -> list[dict[str, Any]]:
-    kinds = fields.get("tokenizer.ggml.token_type") or []
+def _added_tokens(
+    fields: Mapping[str, Any], tokens: list[str], special: tuple[int, ...] = (_TOKEN_CONTROL,)
+) -> list[dict[str, Any]]:
+    kinds = _list(fields, "token_type", int) or []
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return [
-        {"id": token_id, "content": token, **flags, "special": kind == _TOKEN_CONTROL}
+        {"id": token_id, "content": token, **flags, "special": kind in special}
         for token_id, (token, kind) in enumerate(zip(tokens, kinds, strict=False))
-        if kind in (_TOKEN_CONTROL, _TOKEN_USER_DEFINED)
+        if token and (kind in special or kind == _TOKEN_USER_DEFINED)
     ]
 
 
@@ -214,9 +296,7 @@ def _post_processor(
     special: dict[str, Any] = {}
 
     def put(position: int, key: str) -> None:
-        token_id = fields.get(f"tokenizer.ggml.{key}")
-        if token_id is None or not 0 <= token_id < len(tokens):
-            raise ExportError(f"GGUF: tokenizer.ggml.{key}: expected a token id, found {token_id}")
+        token_id = _token_id(fields, key, len(tokens))
         token = tokens[token_id]
         parts.insert(position, {"SpecialToken": {"id": token, "type_id": 0}})
         special[token] = {"id": token, "ids": [token_id], "tokens": [token]}

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def merges_from_vocabulary(tokens: Sequence[str], scores: Sequence[float]) -> list[list[str]]:
+def merges_from_vocabulary(
+    tokens: Sequence[str], scores: Sequence[float], longest_first: bool = False
+) -> list[list[str]]:
     """Every way to join two tokens to a third, the best result first.
 
-    Ties between results keep the vocabulary's order; ways to the same result are ordered by the
-    ids of their parts.
+    Ways of one score: in the vocabulary's order of their results and by the ids of their parts, as
+    Llama 2's tokenizer.json has them; with `longest_first` by the lengths of their parts, the
+    longest left part first, as transformers' converters write them today.
     """
     ids = {token: token_id for token_id, token in enumerate(tokens)}
     merges: list[tuple[str, str, float]] = []
@@ -20,5 +23,8 @@ def merges_from_vocabulary(tokens: Sequence[str], scores: Sequence[float]) -> li
             if left in ids and right in ids:
                 ways.append((ids[left], ids[right], left, right))
         merges.extend((left, right, score) for _, _, left, right in sorted(ways))
-    merges.sort(key=lambda merge: -merge[2])
+    if longest_first:
+        merges.sort(key=lambda merge: (-merge[2], -len(merge[0]), -len(merge[1])))
+    else:
+        merges.sort(key=lambda merge: -merge[2])
     return [[left, right] for left, right, _ in merges]
