@@ -201,6 +201,7 @@ Result<RequestHandle> Engine::submit(GenerateRequest request) {
   PINFER_ASSIGN_OR_RETURN(params.bad_words_token_ids,
                           bad_words_token_ids(text_->tokenizer(), request.bad_words));
   PINFER_RETURN_IF_ERROR(params.validate());
+  request.text.min_tokens = params.min_tokens;
 
   RequestHandle handle;
   handle.stream = std::make_shared<RequestStream>(std::move(request.callback));

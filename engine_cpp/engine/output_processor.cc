@@ -37,6 +37,7 @@ void OutputProcessor::add_request(const std::string& request_id,
     state->stop =
         std::make_unique<StopStringMatcher>(options.stop, options.include_stop_str_in_output);
   }
+  state->num_tokens_before_stop = options.min_tokens;
   state->ignore_eos = ignore_eos;
   state->stop_token_ids = std::move(stop_token_ids);
   state->stream = std::move(stream);
@@ -154,7 +155,7 @@ void OutputProcessor::deliver(Item item) {
     piece.finish_reason = output.finish_reason;
     std::string rest = state->detokenizer.finish();
     if (state->stop != nullptr) {
-      rest = state->stop->add(rest) + state->stop->finish();
+      rest = state->stop->add(rest, state->num_tokens_before_stop <= 0) + state->stop->finish();
       if (state->stop->matched().has_value()) piece.finish_reason = "stop";
     }
     piece.text += rest;
@@ -187,7 +188,8 @@ std::string OutputProcessor::text_of(State& state, const RequestOutput& output, 
   if (hides_text(state, output, index)) return "";
   std::string text = state.detokenizer.add(output.new_token_ids[index]);
   if (state.stop == nullptr) return text;
-  text = state.stop->add(text);
+  const bool may_stop = --state.num_tokens_before_stop < 0;
+  text = state.stop->add(text, may_stop);
   *stopped = state.stop->matched().has_value();
   return text;
 }

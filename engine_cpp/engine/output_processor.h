@@ -26,6 +26,7 @@ namespace pinfer {
 struct TextOptions {
   std::vector<std::string> stop;
   bool include_stop_str_in_output = false;
+  int32_t min_tokens = 0;  // a stop string that these complete does not end the request
   bool skip_special_tokens = true;
 };
 
@@ -76,6 +77,7 @@ class OutputProcessor {
     std::vector<int32_t> prompt;
     StreamingDetokenizer detokenizer;
     std::unique_ptr<StopStringMatcher> stop;  // null without stop strings
+    int32_t num_tokens_before_stop = 0;       // of min_tokens, still to come
     bool ignore_eos = false;
     std::vector<int32_t> stop_token_ids;
     std::shared_ptr<RequestStream> stream;

@@ -1,6 +1,7 @@
 #include "server/server_metrics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 namespace pinfer::server {
@@ -20,6 +21,9 @@ constexpr double kTokens[] = {1,   2,    5,    10,   20,    50,    100,   200,
 constexpr double kChoices[] = {1, 2, 5, 10, 20};
 
 std::string number(double value) {
+  if (std::abs(value) < 1e15 && value == std::floor(value)) {
+    return std::to_string(static_cast<int64_t>(value));
+  }
   char text[40];
   std::snprintf(text, sizeof(text), "%.17g", value);
   double back = 0;

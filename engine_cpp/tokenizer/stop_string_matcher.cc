@@ -28,7 +28,7 @@ StopStringMatcher::StopStringMatcher(std::vector<std::string> stop_strings, bool
   }
 }
 
-std::string StopStringMatcher::add(std::string_view text) {
+std::string StopStringMatcher::add(std::string_view text, bool may_match) {
   if (matched_) return {};
   for (const char byte : text) {
     held_.push_back(byte);
@@ -40,6 +40,7 @@ std::string StopStringMatcher::add(std::string_view text) {
       if (candidate.text[length] == byte) ++length;
       if (length < candidate.text.size()) continue;
       length = candidate.fallback[length - 1];
+      if (!may_match) continue;
       if (!matched_ || candidate.text.size() > candidates_[*matched_].text.size()) matched_ = i;
     }
     if (matched_) {

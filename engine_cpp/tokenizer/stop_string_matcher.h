@@ -19,8 +19,9 @@ class StopStringMatcher {
   // With include_stop the stop string found stays in the text.
   explicit StopStringMatcher(std::vector<std::string> stop_strings, bool include_stop = false);
 
-  // Takes new text and returns what may be given out now. After a match: nothing more.
-  std::string add(std::string_view text);
+  // Takes new text and returns what may be given out now. After a match: nothing more. With
+  // may_match false, a stop string that ends in this text is ordinary text.
+  std::string add(std::string_view text, bool may_match = true);
   // The text still held back, when no more will come.
   std::string finish();
 

@@ -226,7 +226,9 @@ class Engine:
         **sampling: Any,
     ) -> Generation:
         """Hands a request to the engine and returns at once. `prompt`: text, or token ids as they
-        are. choice_index: which of several choices of one seed. Sampling parameters as in SamplingParams; what is not given comes from the model."""
+        are. choice_index: which of several choices of one seed. Sampling parameters as in
+        SamplingParams, stop strings and bad_words as texts; what is not given comes from the
+        model."""
         token_ids = self.tokenize(prompt) if isinstance(prompt, str) else prompt
         params, kept = self._sampling_params(sampling)
         ids = _int32_array(token_ids)

@@ -1,9 +1,10 @@
 """Chooses the next token of a request from its logits.
 
-The order is vLLM V1's: allowed_token_ids, bad words, min_tokens, logit_bias, penalties; the best token if
-greedy (equal ones: the lowest id); else temperature, min_p, top_k, top_p, one draw. The draw is the
-inverse of the cumulated weights in ascending order of id, at random_bits(seed, choice index, output
-position). Weights are integers, so that this class and its C++ twin give the same ids.
+The order is vLLM V1's: allowed_token_ids, bad words, min_tokens, logit_bias, penalties; the best
+token if greedy (equal ones: the lowest id); else temperature, min_p, top_k, top_p, one draw. The
+draw is the inverse of the cumulated weights in ascending order of id, at random_bits(seed, choice
+index, output position). Weights are integers, so that this class and its C++ twin give the same
+ids.
 """
 
 from __future__ import annotations

@@ -42,8 +42,10 @@ void refuse_value(const std::string& path, const std::string& expected, const Js
 
 Json parse_body(const std::string& body) {
   bool too_deep = false;
-  const auto check_depth = [&](int depth, Json::parse_event_t, Json&) {
-    too_deep |= depth > kMaxDepth;
+  const auto check_depth = [&](int depth, Json::parse_event_t event, Json&) {
+    using Event = Json::parse_event_t;
+    const bool opens = event == Event::object_start || event == Event::array_start;
+    too_deep |= opens && depth >= kMaxDepth;
     return !too_deep;
   };
   Json json;

@@ -2,16 +2,14 @@
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <random>
 
-#include "core/sha256.h"
+#include "../text_bundle.h"
 #include "fake_executor.h"
 
 namespace pinfer {
@@ -21,27 +19,10 @@ namespace fs = std::filesystem;
 
 constexpr int32_t kFirstId = 65;
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-std::string hash(const std::string& text) {
-  return to_hex(sha256({reinterpret_cast<const uint8_t*>(text.data()), text.size()}));
-}
-
 // A bundle of a tokenizer alone.
 std::string make_text_bundle() {
   const std::string path = testing::TempDir() + "/engine_test_" + std::to_string(::getpid());
-  ::mkdir(path.c_str(), 0755);
-  const std::string tables = read_file(PINFER_TEST_DIR "/data/tokenizer/byte_level.bin");
-  std::ofstream(path + "/tokenizer.bin", std::ios::binary) << tables;
-  const std::string manifest =
-      R"({"format_version":1,"exporter_version":"0","parts":["text"],"text":{"eos_token_ids":[]},)"
-      R"("generation_defaults":{},"files":{"tokenizer.bin":{"size":)" +
-      std::to_string(tables.size()) + R"(,"sha256":")" + hash(tables) + R"("}}})";
-  std::ofstream(path + "/manifest.json", std::ios::binary) << manifest;
-  std::ofstream(path + "/manifest.sha256", std::ios::binary) << hash(manifest);
+  write_text_bundle(path);
   return path;
 }
 

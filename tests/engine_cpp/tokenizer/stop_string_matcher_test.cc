@@ -101,5 +101,13 @@ TEST(StopStringMatcherTest, EqualsASearchOfTheWholeText) {
   }
 }
 
+TEST(StopStringMatcherTest, EarlyMatchesAreText) {
+  StopStringMatcher matcher({"ab"});
+  EXPECT_EQ(matcher.add("xaba", false), "xab");  // the last letter may begin another
+  EXPECT_EQ(matcher.add("b", true), "");
+  EXPECT_TRUE(matcher.matched().has_value());
+  EXPECT_EQ(matcher.finish(), "");
+}
+
 }  // namespace
 }  // namespace pinfer
