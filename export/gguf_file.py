@@ -159,6 +159,10 @@ def _chat_template(metadata: dict[str, Any]) -> str | list[dict[str, str]] | Non
         for key, template in metadata.items()
         if key.startswith(f"{TEMPLATE_KEY}.")
     }
+    for name, template in {"": main or "", **named}.items():
+        if not isinstance(template, str):
+            key = f"{TEMPLATE_KEY}.{name}".rstrip(".")
+            raise ExportError(f"GGUF: {key}: expected text, found {template!r}")
     if not named:
         return main
     listed = [{"name": name, "template": template} for name, template in sorted(named.items())]

@@ -9,6 +9,7 @@ from pinfer.export.checkpoint import Checkpoint, NoTensors
 from pinfer.export.errors import ExportError
 from pinfer.export.json_file import read_json_object
 from pinfer.export.safetensors_file import open_directory
+from pinfer.export.template_tree import named_templates
 
 LICENCE_PATTERNS = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*")
 
@@ -40,19 +41,28 @@ def read_model_dir(directory: Path, text_only: bool = False) -> Checkpoint:
 def read_chat_template(
     directory: Path, tokenizer_config: dict[str, Any]
 ) -> str | list[dict[str, str]] | None:
-    """chat_template.jinja wins over the tokenizer_config's field."""
-    path = directory / "chat_template.jinja"
-    if path.is_file():
-        try:
-            main = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise ExportError(f"{path}: not valid UTF-8: {error}") from error
-        named = sorted((directory / "additional_chat_templates").glob("*.jinja"))
-        if not named:
-            return main
-        others = [{"name": p.stem, "template": p.read_text(encoding="utf-8")} for p in named]
-        return [{"name": "default", "template": main}, *others]
-    return tokenizer_config.get("chat_template")
+    """Files of templates win over the tokenizer_config's field."""
+    files = {"default": directory / "chat_template.jinja"}
+    for path in sorted((directory / "additional_chat_templates").glob("*.jinja")):
+        files[path.stem] = path
+    found = {name: _read_text(path) for name, path in files.items() if path.is_file()}
+    if not found:
+        written = tokenizer_config.get("chat_template")
+        if written is None:
+            return None
+        found = dict(
+            named_templates(written, f"{directory / 'tokenizer_config.json'}: chat_template")
+        )
+    if list(found) == ["default"]:
+        return found["default"]
+    return [{"name": name, "template": template} for name, template in found.items()]
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ExportError(f"{path}: not valid UTF-8: {error}") from error
 
 
 def find_licences(directory: Path) -> tuple[Path, ...]:

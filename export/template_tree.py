@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 
 from pinfer.export.errors import ExportError
-from pinfer.export.template_content import detect_content_parts
+from pinfer.export.template_bounded import bounded_reference
 from pinfer.export.template_environment import make_environment
 from pinfer.export.template_expressions import MAX_TREE_DEPTH, tree_depth
 from pinfer.export.template_statements import StatementCompiler
@@ -23,18 +23,22 @@ DEFAULT_NAME = "default"
 
 
 def compile_chat_template(
-    templates: str | Sequence[Mapping[str, str]], *, special_tokens: Mapping[str, str]
+    templates: str | Sequence[Mapping[str, str]] | Mapping[str, str],
+    *,
+    special_tokens: Mapping[str, str],
 ) -> dict[str, Any]:
     """The content of chat_template.json, ready for `json.dumps`.
 
-    `templates` is one source text, or the list of `{"name", "template"}` of a tokenizer_config.
+    `templates` is one source text, or what a tokenizer_config has for several (named_templates).
     Raises ExportError that names the construct, the template and the line if the engine's evaluator
     cannot run one of them.
     """
-    named = _named_templates(templates)
+    named = named_templates(templates)
     for token, text in special_tokens.items():
         if not isinstance(text, str):
             raise ExportError(f"chat template: {token}: expected text, found {text!r}")
+    roots = {name: compile_source(source, name) for name, source in named}
+    reference = bounded_reference()
     return {
         "format_version": FORMAT_VERSION,
         "special_tokens": dict(special_tokens),
@@ -42,8 +46,8 @@ def compile_chat_template(
             {
                 "name": name,
                 "source": source,
-                "content_parts": detect_content_parts(source, special_tokens),
-                "root": compile_source(source, name),
+                "content_parts": reference.content_parts(name, source, special_tokens),
+                "root": roots[name],
             }
             for name, source in named
         ],
@@ -75,20 +79,41 @@ def compile_source(source: str, name: str = DEFAULT_NAME) -> dict[str, Any]:
     return root
 
 
-def _named_templates(templates: str | Sequence[Mapping[str, str]]) -> list[tuple[str, str]]:
+def named_templates(templates: Any, where: str = "chat_template") -> list[tuple[str, str]]:
+    """(name, source) of each template: of one text, of a list of `{"name", "template"}`, or of an
+    object of texts by name. ExportError that begins with `where` for anything else."""
     if isinstance(templates, str):
         return [(DEFAULT_NAME, templates)]
+    if isinstance(templates, Mapping):
+        entries = [(f"{where}.{name}", name, source) for name, source in templates.items()]
+    elif isinstance(templates, list | tuple):
+        entries = [
+            (f"{where}[{index}]", *_name_and_source(entry, f"{where}[{index}]"))
+            for index, entry in enumerate(templates)
+        ]
+    else:
+        raise ExportError(
+            f"{where}: expected text, a list of named templates or an object of them,"
+            f" found {templates!r}"
+        )
     named: dict[str, str] = {}
-    for index, entry in enumerate(templates):
-        name, source = entry.get("name"), entry.get("template")
+    for place, name, source in entries:
         if not isinstance(name, str) or not isinstance(source, str):
-            raise ExportError(
-                f"chat_template[{index}]: expected text fields 'name' and 'template',"
-                f" found {sorted(entry)}"
-            )
+            raise ExportError(f"{place}: expected a template's text, found {source!r}")
         if name in named:
-            raise ExportError(f"chat_template[{index}]: the name {name!r} occurs twice")
+            raise ExportError(f"{place}: the name {name!r} occurs twice")
         named[name] = source
     if not named:
-        raise ExportError("chat_template: the list is empty")
+        raise ExportError(f"{where}: the list is empty")
     return list(named.items())
+
+
+def _name_and_source(entry: Any, where: str) -> tuple[str, str]:
+    fields = entry if isinstance(entry, Mapping) else {}
+    name, source = fields.get("name"), fields.get("template")
+    if not isinstance(name, str) or not isinstance(source, str):
+        found = sorted(fields) if fields else entry
+        raise ExportError(
+            f"{where}: expected an object with text fields 'name' and 'template', found {found}"
+        )
+    return name, source

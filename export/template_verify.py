@@ -6,20 +6,21 @@ The exporter runs this before it writes a bundle. How the engine is called is th
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-import jinja2
-
 from pinfer.export.errors import ExportError
+from pinfer.export.template_bounded import bounded_reference
 from pinfer.export.template_corpus import Request, make_requests
-from pinfer.export.template_environment import render_reference
+from pinfer.export.template_expected import expected_answer
 
-PART_SEPARATOR = "\n"
 NUM_REQUESTS = 100
+MAX_SECONDS = 120  # of Jinja2 for all conversations of a template; a second is usual
 
+# Template, special tokens and request in; what Jinja2 makes of it out.
+Expect = Callable[[Mapping[str, Any], Mapping[str, str], Request], Mapping[str, str]]
 # Requests in, `{"text": str}` or `{"error": str}` for each out, in order.
 RenderAll = Callable[[Sequence[Request]], Sequence[Mapping[str, str]]]
 
@@ -42,31 +43,6 @@ class Difference:
         )
 
 
-def expected_answer(
-    template: Mapping[str, Any], special_tokens: Mapping[str, str], request: Request
-) -> dict[str, str]:
-    """What Jinja2 makes of a request. `exact_error` is set where the error's text is fixed."""
-    now = request.get("now", 0.0)
-    try:
-        text = render_reference(
-            template["source"],
-            _join_parts(request["messages"], template["content_parts"]),
-            tools=request.get("tools"),
-            documents=request.get("documents"),
-            special_tokens=special_tokens,
-            chat_template_kwargs=request.get("chat_template_kwargs"),
-            add_generation_prompt=request.get("add_generation_prompt", False),
-            continue_final_message=request.get("continue_final_message", False),
-            now=_Clock(now),
-        )
-    except Exception as error:  # whatever a template raises, the engine must refuse as well
-        answer = {"error": str(error)}
-        if type(error) is jinja2.exceptions.TemplateError:  # raise_exception: its text is the error
-            answer["exact_error"] = str(error)
-        return answer
-    return {"text": text}
-
-
 def is_same(expected: Mapping[str, str], found: Mapping[str, str]) -> bool:
     if "text" in expected:
         return found.get("text") == expected["text"]
@@ -76,14 +52,19 @@ def is_same(expected: Mapping[str, str], found: Mapping[str, str]) -> bool:
 
 
 def find_differences(
-    compiled: Mapping[str, Any], render_all: RenderAll, requests: Sequence[Request]
+    compiled: Mapping[str, Any],
+    render_all: RenderAll,
+    requests: Sequence[Request],
+    expect: Expect = expected_answer,
 ) -> list[Difference]:
     """Compares every named template of a chat_template.json on every request."""
     differences = []
     for template in compiled["templates"]:
+        tokens = compiled["special_tokens"]
+        answers = [expect(template, tokens, request) for request in requests]
         named = [{**request, "chat_template": template["name"]} for request in requests]
-        for request, found in zip(requests, render_all(named), strict=True):
-            expected = expected_answer(template, compiled["special_tokens"], request)
+        found_answers = render_all(named)
+        for request, expected, found in zip(requests, answers, found_answers, strict=True):
             if not is_same(expected, found):
                 differences.append(Difference(template["name"], request, expected, found))
     return differences
@@ -96,39 +77,31 @@ def verify_chat_template(
     count: int = NUM_REQUESTS,
     seed: int = 0,
 ) -> dict[str, int]:
-    """The result for the manifest; raises ExportError with the first difference."""
-    differences = find_differences(compiled, render_all, make_requests(count, seed))
+    """The result for the manifest; raises ExportError with the first difference. Jinja2 runs with
+    bounds, as the templates may be hostile."""
+    requests = make_requests(count, seed)
+    differences = find_differences(compiled, render_all, requests, _expect_in_time())
     if differences:
         raise ExportError(str(differences[0]))
     return {"conversations": count, "templates": len(compiled["templates"]), "differences": 0}
 
 
-class _Clock:
-    """A clock that stands still; equal clocks share a compiled template."""
+def _expect_in_time() -> Expect:
+    """The bounded reference, with a bound on all conversations of a template together."""
+    seconds: dict[str, float] = {}
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def expect(
+        template: Mapping[str, Any], special_tokens: Mapping[str, str], request: Request
+    ) -> Mapping[str, str]:
+        name = template["name"]
+        started = time.monotonic()
+        answer = bounded_reference().expected_answer(template, special_tokens, request)
+        seconds[name] = seconds.get(name, 0.0) + time.monotonic() - started
+        if seconds[name] > MAX_SECONDS:
+            raise ExportError(
+                f"chat template {name!r}: Jinja2 needs more than {MAX_SECONDS} s for the"
+                " conversations of the proof; the template is not exported"
+            )
+        return answer
 
-    def __call__(self) -> datetime:
-        return datetime.fromtimestamp(self._seconds)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Clock) and other._seconds == self._seconds
-
-    def __hash__(self) -> int:
-        return hash(self._seconds)
-
-
-def _join_parts(
-    messages: list[dict[str, Any]], content_parts: Mapping[str, bool]
-) -> list[dict[str, Any]]:
-    """The engine's documented rule: parts are joined where the template wants text."""
-    joined = []
-    for message in messages:
-        content = message.get("content")
-        takes_parts = content_parts.get(message.get("role", ""), content_parts["user"])
-        if isinstance(content, list) and not takes_parts:
-            text = PART_SEPARATOR.join(part["text"] for part in content)
-            message = {**message, "content": text}
-        joined.append(message)
-    return joined
+    return expect
