@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from tokenizers import Regex, Tokenizer, decoders
+from tokenizers import Regex, decoders
 
 from pinfer.export.errors import ExportError
 
@@ -43,33 +43,28 @@ def bytes_of_token(token: str) -> bytes | None:
         return None
 
 
-def byte_level_surfaces(tokens: list[str | None], reference: Tokenizer) -> list[bytes]:
+def _byte_level_surfaces(texts: list[str]) -> list[bytes]:
     """What each token adds to text under the ByteLevel decoder."""
-    surfaces: list[bytes] = []
-    for token in tokens:
-        if token is None:
-            surfaces.append(b"")
-            continue
-        surface = bytes_of_token(token)
-        surfaces.append(token.encode() if surface is None else surface)
-    for token_id in reference.get_added_tokens_decoder():
-        token = reference.id_to_token(token_id) or ""  # as decoded: perhaps the normalized form
-        surface = bytes_of_token(token)
-        surfaces[token_id] = token.encode() if surface is None else surface
-    return surfaces
+    spelled = [bytes_of_token(text) for text in texts]
+    return [
+        text.encode() if surface is None else surface
+        for text, surface in zip(texts, spelled, strict=True)
+    ]
 
 
 def compile_decoder(
     component: Component | None, source: TokenizerSource, compiler: StepCompiler
 ) -> tuple[dict[str, Any], list[bytes], set[int]]:
     """(the entry in the configuration, what each token is to the decoder, tokens of one byte)."""
-    parts = [{"type": "Separate"}] if component is None else _flatten(component)
-    if [part["type"] for part in parts] == ["ByteLevel"]:
-        return {"type": "bytes"}, byte_level_surfaces(source.tokens, source.reference), set()
-    texts = [source.reference.id_to_token(i) or "" for i in range(source.vocab_size)]
+    parts = [{"type": "Separate"}] if component is None else _simplified(_flatten(component))
+    # As decoded: of some added tokens the normalized form.
+    known = [source.reference.id_to_token(i) for i in range(source.vocab_size)]
     # Steps that treat every token alike are carried out here, once per token.
     while parts and parts[0]["type"] in ("Replace", "Strip"):
-        texts = _apply(parts.pop(0), texts)
+        known = _apply(parts.pop(0), known)
+    texts = [text or "" for text in known]
+    if [part["type"] for part in parts] == ["ByteLevel"]:
+        return {"type": "bytes"}, _byte_level_surfaces(texts), set()
     surfaces = [text.encode() for text in texts]
     config: dict[str, Any] = {"type": "chain", "byte_fallback": False, "byte_level": False}
     byte_ids: set[int] = set()
@@ -88,12 +83,37 @@ def compile_decoder(
         if kind in ("Fuse", "ByteLevel"):
             if kind == "ByteLevel":
                 if steps is text_steps:
-                    raise ExportError("tokenizer.json: decoder ByteLevel after Fuse: not supported")
+                    raise ExportError(
+                        "tokenizer.json: decoder ByteLevel: expected before steps that join tokens"
+                        " (Fuse, ByteLevel), found after one (not supported)"
+                    )
                 config["byte_level"] = True
             steps = text_steps
         else:
             steps.append(_step(part, compiler))
     return {**config, "token_steps": token_steps, "text_steps": text_steps}, surfaces, byte_ids
+
+
+def _simplified(parts: list[Component]) -> list[Component]:
+    """The same decoder with as few steps on the whole text as it takes: a stream waits for most."""
+    joined = [i for i, part in enumerate(parts) if part["type"] in _JOINING]
+    if not joined:
+        return parts
+    first = joined[0]
+    tokens, join, texts = parts[:first], parts[first], parts[first + 1 :]
+    texts = [part for part in texts if part["type"] != "Fuse"]
+    if join["type"] == "Fuse":
+        # One character is replaced in single tokens as well as in the text.
+        while texts and texts[0]["type"] == "Replace" and len(_literal(texts[0])) == 1:
+            tokens.append(texts.pop(0))
+    return [*tokens, join, *texts]
+
+
+_JOINING = ("Fuse", "ByteLevel")
+
+
+def _literal(component: Component) -> str:
+    return component["pattern"].get("String", "")
 
 
 def _flatten(component: Component) -> list[Component]:
@@ -102,9 +122,24 @@ def _flatten(component: Component) -> list[Component]:
     return [part for inner in component["decoders"] for part in _flatten(inner)]
 
 
-def _apply(component: Component, texts: list[str]) -> list[str]:
+def _apply(component: Component, texts: list[str | None]) -> list[str | None]:
     decoder = _decoder_from(component)
-    return [decoder.decode([text]) for text in texts]
+
+    def decode(text: str | None) -> str | None:
+        if text is None:  # no token has the id
+            return None
+        try:
+            return decoder.decode([text])
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the wheel's panics are no Exceptions
+            described = {key: value for key, value in component.items() if key != "type"}
+            raise ExportError(
+                f"tokenizer.json: decoder {component['type']} {described}: the reference fails on"
+                f" token {text!r}: {error}"
+            ) from error
+
+    return [decode(text) for text in texts]
 
 
 def _decoder_from(component: Component) -> decoders.Decoder:
@@ -119,9 +154,14 @@ def _decoder_from(component: Component) -> decoders.Decoder:
 def _step(component: Component, compiler: StepCompiler) -> Component:
     kind = component["type"]
     if kind == "Replace":
-        return compiler.replace(component, "decoder.Replace")
+        return compiler.replace(component)
     if kind == "Strip":
         start, stop = component["start"], component["stop"]
+        if stop:
+            raise ExportError(
+                f"tokenizer.json: decoder Strip: stop {stop}: expected 0 behind a step that looks"
+                " at a token's place or joins tokens: the reference fails on every empty text"
+            )
         return {"step": "strip", "content": component["content"], "start": start, "stop": stop}
     if kind == "Metaspace":
         strips = component["prepend_scheme"] != "never"
@@ -134,7 +174,8 @@ def _step(component: Component, compiler: StepCompiler) -> Component:
         return {"step": "separate"}
     if kind == "ByteFallback":
         raise ExportError(
-            "tokenizer.json: decoder ByteFallback: expected before steps on single tokens, "
-            "found after one"
+            "tokenizer.json: decoder ByteFallback: expected before steps that look at a token's"
+            " place (Metaspace, WordPiece) or join tokens (Fuse, ByteLevel), found after one"
+            " (not supported)"
         )
     raise ExportError(f"tokenizer.json: decoder type '{kind}' is not supported")

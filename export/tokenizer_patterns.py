@@ -423,7 +423,9 @@ def compile_pattern(pattern: str, classes: CharClasses) -> dict[str, Any]:
 
 
 def literal_program(text: str) -> dict[str, Any]:
-    """A program that matches `text`."""
+    """A program that matches `text`; an empty one matches everywhere."""
+    if not text:
+        return {"nodes": [[int(NodeKind.END)]], "start": 0}
     return {"nodes": [[int(NodeKind.END)], [int(NodeKind.LITERAL), text, 0]], "start": 1}
 
 

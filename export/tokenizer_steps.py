@@ -43,11 +43,9 @@ class StepCompiler:
 
     # -- patterns
 
-    def pattern(self, pattern: dict[str, str], where: str) -> Step:
-        """{"String": text} or {"Regex": text} as a program."""
+    def pattern(self, pattern: dict[str, str]) -> Step:
+        """{"String": text} or {"Regex": text} as a program. An empty one matches everywhere."""
         if "String" in pattern:
-            if not pattern["String"]:
-                raise ExportError(f"tokenizer.json: {where}: an empty pattern is not supported")
             return {"program": literal_program(pattern["String"])}
         regex = pattern["Regex"]
         try:
@@ -83,7 +81,7 @@ class StepCompiler:
         if kind in ("NFC", "NFD", "NFKC", "NFKD"):
             return [self.tables.unicode_step(kind)]
         if kind == "Replace":
-            return [self.replace(component, "normalizer.Replace")]
+            return [self.replace(component)]
         if kind == "Prepend":
             return [{"step": "prepend", "text": component["prepend"], "when": "always"}]
         if kind == "ByteLevel":
@@ -130,8 +128,8 @@ class StepCompiler:
             steps.append(self.char_map("Lowercase", normalizers.Lowercase()))
         return steps
 
-    def replace(self, component: Component, where: str) -> Step:
-        pattern = self.pattern(component["pattern"], where)
+    def replace(self, component: Component) -> Step:
+        pattern = self.pattern(component["pattern"])
         return {"step": "replace", "pattern": pattern, "content": component["content"]}
 
     # -- pre-tokenizers
@@ -145,7 +143,7 @@ class StepCompiler:
             parts = component["pretokenizers"]
             return [step for part in parts for step in self.pre_tokenizer(part)]
         if kind == "Split":
-            pattern = self.pattern(component["pattern"], "pre_tokenizer.Split")
+            pattern = self.pattern(component["pattern"])
             return [self.split(pattern, component["behavior"], component["invert"])]
         if kind == "ByteLevel":
             return self.byte_level(component)
@@ -213,17 +211,26 @@ def post_processor_ids(component: Component | None) -> tuple[list[int], list[int
         return [], []
     kind = component["type"]
     if kind == "Sequence":
-        before: list[int] = []
-        after: list[int] = []
-        for part in component["processors"]:
-            prefix, suffix = post_processor_ids(part)
-            before, after = prefix + before, after + suffix
-        return before, after
+        # To a second one that adds tokens, the reference hands the first one's as a pair of texts.
+        parts = [part for part in _flatten(component) if part["type"] != "ByteLevel"]
+        if len(parts) > 1:
+            names = ", ".join(part["type"] for part in parts)
+            raise ExportError(
+                "tokenizer.json: post_processor Sequence: expected one processor that adds tokens,"
+                f" found {len(parts)} ({names}; not supported)"
+            )
+        return post_processor_ids(parts[0] if parts else None)
     if kind in ("BertProcessing", "RobertaProcessing"):
         return [component["cls"][1]], [component["sep"][1]]
     if kind == "TemplateProcessing":
         return _template_ids(component)
     raise ExportError(f"tokenizer.json: post_processor type '{kind}' is not supported")
+
+
+def _flatten(component: Component) -> list[Component]:
+    if component["type"] != "Sequence":
+        return [component]
+    return [part for inner in component["processors"] for part in _flatten(inner)]
 
 
 def _template_ids(component: Component) -> tuple[list[int], list[int]]:

@@ -16,7 +16,8 @@ from tokenizers import Tokenizer
 from pinfer.export.errors import ExportError
 from pinfer.export.tokenizer_unicode import probed_code_points
 
-EncodeTexts = Callable[[list[str]], list[list[int]]]
+# Texts in, ids out; what is no list is the engine's error.
+EncodeTexts = Callable[[list[str]], Sequence[Any]]
 DecodeIds = Callable[[list[list[int]], bool], list[str]]  # ids, skip_special_tokens
 
 # What a code point can stand between; each joins the code point's text with fixed neighbours.
@@ -121,10 +122,16 @@ def corpus(
 def compare_encoding(
     reference: Tokenizer, encode: EncodeTexts, texts: list[str], add_special_tokens: bool = True
 ) -> list[Difference]:
-    """Where the ids of the texts differ. `encode` has to follow add_special_tokens, too."""
-    expected = reference.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
-    found = encode(texts)
-    pairs = zip(texts, (encoding.ids for encoding in expected), found, strict=True)
+    """Where the ids of the texts differ. `encode` has to follow add_special_tokens, too. Where the
+    reference fails (there is no unknown token), so must the engine."""
+
+    def reference_ids(batch: list[str]) -> list[list[int]]:
+        encodings = reference.encode_batch_fast(batch, add_special_tokens=add_special_tokens)
+        return [encoding.ids for encoding in encodings]
+
+    expected = _results(reference_ids, texts)
+    found = [ids if isinstance(ids, list) else None for ids in encode(texts)]
+    pairs = zip(texts, expected, found, strict=True)
     return [Difference("encode", text, ids, ours) for text, ids, ours in pairs if ids != ours]
 
 
@@ -136,6 +143,19 @@ def compare_decoding(
     found = decode(ids, skip_special_tokens)
     pairs = zip(ids, expected, found, strict=True)
     return [Difference("decode", given, text, ours) for given, text, ours in pairs if text != ours]
+
+
+def _results(function: Callable[[list[Any]], list[Any]], batch: list[Any]) -> list[Any]:
+    """One result for each of the batch, None where the function fails on it alone."""
+    try:
+        return function(batch)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # the wheel's panics are no Exceptions
+        if len(batch) == 1:
+            return [None]
+        middle = len(batch) // 2
+        return _results(function, batch[:middle]) + _results(function, batch[middle:])
 
 
 def random_ids(reference: Tokenizer, rng: random.Random, count: int) -> list[list[int]]:
@@ -163,7 +183,8 @@ def verify_tokenizer(
     sample = added if len(added) <= 300 else rng.sample(added, 300)
     texts = corpus(seed, sample, contexts=contexts) if texts is None else texts
     differences = compare_encoding(reference, encode, texts)
-    ids = [encoding.ids for encoding in reference.encode_batch_fast(texts[-2000:])]
+    last = _results(lambda batch: [e.ids for e in reference.encode_batch(batch)], texts[-2000:])
+    ids = [one for one in last if one is not None]
     ids += random_ids(reference, rng, 1000)
     for skip_special_tokens in (True, False):
         differences += compare_decoding(reference, decode, ids, skip_special_tokens)

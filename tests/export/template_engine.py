@@ -14,14 +14,15 @@ TEMPLATE_DATA = REPOSITORY / "tests" / "data" / "chat_templates"
 SPECIAL_TOKENS = {"bos_token": "<bos>", "eos_token": "<eos>"}
 
 
-def find_tool() -> Path | None:
+def find_tool() -> Path:
     """The newest build of the tool; PINFER_TEMPLATE_TOOL names another one."""
     named = os.environ.get("PINFER_TEMPLATE_TOOL")
     if named:
         return Path(named)
     pattern = "build/*/tests/engine_cpp/template/template_tool"
     found = sorted(REPOSITORY.glob(pattern), key=lambda path: path.stat().st_mtime)
-    return found[-1] if found else None
+    assert found, f"template_tool is missing: none at {pattern}; run `make build-tests`"
+    return found[-1]
 
 
 def run_tool(argument: str, lines: Sequence[dict] = ()) -> list[dict]:

@@ -4,9 +4,7 @@ import datetime
 import json
 
 import pytest
-from template_engine import EngineTemplates, find_tool
-
-pytestmark = pytest.mark.skipif(find_tool() is None, reason="template_tool is not built")
+from template_engine import EngineTemplates
 
 NOW = 1721952000.0
 USER = {"role": "user", "content": "Hi"}

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 from registry_models import RegistryUnavailable, npm_tokenizer, smollm2_gguf
-from template_engine import TEMPLATE_DATA, EngineTemplates, find_tool, run_tool
+from template_engine import TEMPLATE_DATA, EngineTemplates, run_tool
 
 from pinfer.export import template_names
 from pinfer.export.template_corpus import make_requests
 from pinfer.export.template_expected import expected_answer
 from pinfer.export.template_tree import compile_source
 from pinfer.export.template_verify import find_differences, is_same, verify_chat_template
-
-pytestmark = pytest.mark.skipif(find_tool() is None, reason="template_tool is not built")
 
 CONSTRUCTS = sorted((TEMPLATE_DATA / "constructs").glob("*.jinja"))
 PUBLISHED = ("smollm2", "qwen3", "llama3", "gemma3")

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 import pytest
+import tokenizers
+import transformers
 from template_engine import SPECIAL_TOKENS, TEMPLATE_DATA
 
 from pinfer.export.template_corpus import make_requests
@@ -19,9 +21,6 @@ CONSTRUCTS = sorted(
 @pytest.fixture(scope="module")
 def hugging_face():
     """A tokenizer that serves only for its chat templates."""
-    reason = "transformers is not installed"
-    transformers = pytest.importorskip("transformers", reason=reason)
-    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
     vocabulary = {"<bos>": 0, "<eos>": 1}
     model = tokenizers.models.WordLevel(vocabulary, unk_token="<eos>")
     return transformers.PreTrainedTokenizerFast(

@@ -5,8 +5,18 @@ import random
 import re
 
 import pytest
-from tokenizer_engine import EngineTokenizer, find_tool
-from tokenizer_samples import BYTE_LEVEL, component_samples, model, sequence, split, tokenizer_json
+from tokenizer_engine import EngineTokenizer
+from tokenizer_samples import (
+    BYTE_LEVEL,
+    component_samples,
+    metaspace,
+    model,
+    replace,
+    sequence,
+    split,
+    template,
+    tokenizer_json,
+)
 from tokenizers import Tokenizer
 
 from pinfer.export.errors import ExportError
@@ -14,7 +24,6 @@ from pinfer.export.tokenizer_tables import compile_tokenizer
 from pinfer.export.tokenizer_unicode import probed_code_points
 from pinfer.export.tokenizer_verify import code_point_texts, random_ids, random_text
 
-needs_tool = pytest.mark.skipif(find_tool() is None, reason="tokenize_tool has not been built")
 SAMPLES = component_samples()
 BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 
@@ -34,7 +43,6 @@ def expected_ids(reference: Tokenizer, text: str, add_special_tokens: bool):
         return None
 
 
-@needs_tool
 @pytest.mark.parametrize("name", SAMPLES)
 def test_component(name, tmp_path):
     sample = SAMPLES[name]
@@ -82,6 +90,12 @@ def breaks_byte_run(reference: Tokenizer, ids: list[int], skip_special_tokens: b
     return False
 
 
+ROBERTA = {
+    "sep": ["</s>", 2],
+    "cls": ["<s>", 1],
+    "trim_offsets": True,
+    "add_prefix_space": False,
+}
 REFUSED = {
     "dropout": (tokenizer_json({**model("byte_level"), "dropout": 0.1}), "model.dropout"),
     "normalizer": (tokenizer_json(model("bpe"), normalizer={"type": "Hyphenate"}), "Hyphenate"),
@@ -111,6 +125,64 @@ REFUSED = {
         ),
         "CTC",
     ),
+    "two processors": (
+        tokenizer_json(
+            model("bpe"),
+            post_processor=sequence(
+                "processors", template("<s>", "$A"), BYTE_LEVEL, template("$A", "</s>")
+            ),
+        ),
+        "expected one processor that adds tokens, found 2 (TemplateProcessing, TemplateProcessing",
+    ),
+    "processors in processors": (
+        tokenizer_json(
+            model("bpe"),
+            post_processor=sequence(
+                "processors",
+                sequence("processors", template("<s>", "$A")),
+                sequence("processors", {"type": "RobertaProcessing", **ROBERTA}),
+            ),
+        ),
+        "found 2 (TemplateProcessing, RobertaProcessing",
+    ),
+    "strip of too much": (
+        tokenizer_json(
+            model("bpe"), decoder={"type": "Strip", "content": "e", "start": 1, "stop": 1}
+        ),
+        "decoder Strip {'content': 'e', 'start': 1, 'stop': 1}: the reference fails on token 'e'",
+    ),
+    "strip after fuse": (
+        tokenizer_json(
+            model("bpe"),
+            decoder=sequence(
+                "decoders",
+                {"type": "Fuse"},
+                {"type": "Strip", "content": "e", "start": 0, "stop": 1},
+            ),
+        ),
+        "decoder Strip: stop 1: expected 0",
+    ),
+    "byte level after fuse": (
+        tokenizer_json(model("bpe"), decoder=sequence("decoders", {"type": "Fuse"}, BYTE_LEVEL)),
+        "decoder ByteLevel: expected before",
+    ),
+    "byte level twice": (
+        tokenizer_json(model("bpe"), decoder=sequence("decoders", BYTE_LEVEL, BYTE_LEVEL)),
+        "decoder ByteLevel: expected before",
+    ),
+    "byte fallback after metaspace": (
+        tokenizer_json(
+            model("bpe"),
+            decoder=sequence("decoders", metaspace("first"), {"type": "ByteFallback"}),
+        ),
+        "decoder ByteFallback: expected before",
+    ),
+    "byte fallback after fuse": (
+        tokenizer_json(
+            model("bpe"), decoder=sequence("decoders", {"type": "Fuse"}, {"type": "ByteFallback"})
+        ),
+        "decoder ByteFallback: expected before",
+    ),
     "post_processor": (tokenizer_json(model("bpe"), post_processor={"type": "Pair"}), "Pair"),
     "model": (tokenizer_json({"type": "Neural", "vocab": {"a": 0}}), "Neural"),
     "pattern": (
@@ -120,6 +192,31 @@ REFUSED = {
     "not JSON": ("{", "not valid JSON"),
     "no model": ({"version": "1.0"}, "model"),
 }
+
+
+STREAMED = {
+    "byte level then fuse": sequence("decoders", BYTE_LEVEL, {"type": "Fuse"}),
+    "replace then byte level": sequence("decoders", replace({"String": "▁"}, "Ġ"), BYTE_LEVEL),
+    "fuse then replace": sequence("decoders", {"type": "Fuse"}, replace({"String": "▁"}, " ")),
+    "fuse, replace, strip": sequence(
+        "decoders",
+        {"type": "Fuse"},
+        replace({"String": "▁"}, " "),
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+        {"type": "Fuse"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_text_is_not_held_back(name, tmp_path):
+    """Steps on the whole text that can be done token by token: each token gives its text."""
+    data = tokenizer_json(model("bpe"), pre_tokenizer=metaspace("first"), decoder=STREAMED[name])
+    reference = reference_of(data)
+    ids = reference.encode("the quick brown fox", add_special_tokens=False).ids
+    (pieces,) = EngineTokenizer(compile_tokenizer(data), tmp_path).stream([ids], False)
+    assert "".join(pieces) == reference.decode(ids, skip_special_tokens=False)
+    assert all(pieces[: len(ids)])
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -4,9 +4,12 @@ import json
 import random
 import re
 
+import gguf
 import pytest
 from registry_models import RegistryUnavailable, npm_tokenizer, smollm2_gguf
 from tokenizers import Tokenizer
+from transformers import AutoTokenizer
+from transformers.tokenization_utils_base import generate_merges
 
 from pinfer.export.errors import ExportError
 from pinfer.export.exporter import read_checkpoint
@@ -15,8 +18,6 @@ from pinfer.export.tokenizer_gguf import tokenizer_from_gguf
 from pinfer.export.tokenizer_merges import merges_from_vocabulary
 from pinfer.export.tokenizer_tables import compile_tokenizer
 from pinfer.export.tokenizer_verify import random_text
-
-gguf = pytest.importorskip("gguf")
 
 TOKENS = ["<unk>", "<s>", "</s>", "▁", "a", "b", "▁a", "ab", "▁ab", "<0x0A>", "<think>"]
 KINDS = [2, 3, 3, 1, 1, 1, 1, 1, 1, 6, 4]
@@ -64,9 +65,8 @@ def test_smollm2_ids(smollm2_fields):
 
 def test_smollm2_agrees_with_transformers_but_for_digits(smollm2_fields):
     """transformers' own conversion keeps no digit rule; on text without digits both agree."""
-    auto = pytest.importorskip("transformers").AutoTokenizer
     path = smollm2_gguf()
-    theirs = auto.from_pretrained(path.parent, gguf_file=path.name)
+    theirs = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     ours = Tokenizer.from_str(json.dumps(tokenizer_from_gguf(smollm2_fields)))
     for text in ("Hello world!\n\n  It's naïve — 天气 🦙", "<|im_start|>a<|im_end|>", "x\ty  z "):
         assert ours.encode(text).ids == theirs(text, add_special_tokens=False)["input_ids"]
@@ -105,13 +105,12 @@ def test_merges_of_one_score_take_the_longest_left_part_first():
     tokens = ["a", "aa", "aaa", "b", "ba"]
     merges = merges_from_vocabulary(tokens, [0, 0, 0, -1, -1], longest_first=True)
     assert merges == [["aa", "a"], ["a", "aa"], ["a", "a"], ["b", "a"]]
-    generate = pytest.importorskip("transformers.tokenization_utils_base").generate_merges
     rng = random.Random(4)
     letters = sorted({"".join(rng.choices("ab", k=rng.randrange(1, 9))) for _ in range(300)})
     rng.shuffle(letters)
     scores = [float(rng.randrange(-9, 1)) for _ in letters]
     ids = {token: token_id for token_id, token in enumerate(letters)}
-    theirs = generate(ids, dict(zip(letters, scores, strict=True)))
+    theirs = generate_merges(ids, dict(zip(letters, scores, strict=True)))
     assert merges_from_vocabulary(letters, scores, longest_first=True) == [*map(list, theirs)]
 
 

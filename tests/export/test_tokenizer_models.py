@@ -7,6 +7,7 @@ import json
 import random
 from pathlib import Path
 
+import gguf
 import pytest
 import tokenizers
 from registry_models import (
@@ -16,7 +17,7 @@ from registry_models import (
     npm_tokenizer,
     smollm2_gguf,
 )
-from tokenizer_engine import EngineTokenizer, find_tool
+from tokenizer_engine import EngineTokenizer
 from tokenizers import Tokenizer
 
 from pinfer.export import tokenizer_tables
@@ -33,8 +34,6 @@ from pinfer.export.tokenizer_verify import (
     random_text,
 )
 
-gguf = pytest.importorskip("gguf")
-needs_tool = pytest.mark.skipif(find_tool() is None, reason="tokenize_tool has not been built")
 FAST = ["smollm2", "qwen3", "llama3", "gemma3", "gpt4o"]
 NAMES = [*FAST, *(pytest.param(n, marks=pytest.mark.slow) for n in NPM_TOKENIZERS if n not in FAST)]
 EXPORTER = Path(tokenizer_tables.__file__).parent
@@ -85,7 +84,6 @@ def assert_equal(reference: Tokenizer, engine: EngineTokenizer, texts: list[str]
         assert not differences, "\n".join(map(str, differences[:5]))
 
 
-@needs_tool
 def test_sample(both):
     reference, engine = both
     rng = random.Random(5)
@@ -98,7 +96,6 @@ def test_sample(both):
         assert not differences, "\n".join(map(str, differences[:5]))
 
 
-@needs_tool
 def test_streams_join_to_the_whole_text(both):
     reference, engine = both
     rng = random.Random(6)
@@ -112,7 +109,6 @@ def test_streams_join_to_the_whole_text(both):
             assert not any("\ufffd" in piece for piece in pieces) or "\ufffd" in text
 
 
-@needs_tool
 def test_text_without_a_break(both):
     reference, engine = both
     rng = random.Random(7)
@@ -125,7 +121,6 @@ def test_text_without_a_break(both):
     assert_equal(reference, engine, [text[:5_000] for text in texts])
 
 
-@needs_tool
 @pytest.mark.slow
 def test_every_code_point_alone_and_in_contexts(both):
     reference, engine = both
@@ -139,7 +134,6 @@ def test_every_code_point_alone_and_in_contexts(both):
         assert_equal(reference, engine, code_point_texts(chunk))
 
 
-@needs_tool
 @pytest.mark.slow
 def test_many_random_mixes(both):
     reference, engine = both
@@ -154,7 +148,6 @@ def test_many_random_mixes(both):
         assert not differences, "\n".join(map(str, differences[:5]))
 
 
-@needs_tool
 @pytest.mark.slow
 def test_every_token_alone(both):
     reference, engine = both
@@ -164,7 +157,6 @@ def test_every_token_alone(both):
         assert not differences, "\n".join(map(str, differences[:5]))
 
 
-@needs_tool
 def test_ignore_merges_of_llama3(tmp_path):
     """tok-ignore-merges: a word in the vocabulary is one token, whatever the merges say."""
     engine = EngineTokenizer(compiled("llama3", tokenizer_text("llama3")), tmp_path)

@@ -6,15 +6,13 @@ import random
 import struct
 
 import pytest
-from tokenizer_engine import EngineTokenizer, find_tool
+from tokenizer_engine import EngineTokenizer
 from tokenizer_samples import metaspace, model, tokenizer_json
 from tokenizers import Tokenizer
 
 from pinfer.export.errors import ExportError
 from pinfer.export.tokenizer_tables import compile_tokenizer
 from pinfer.export.tokenizer_unicode import probed_code_points
-
-needs_tool = pytest.mark.skipif(find_tool() is None, reason="tokenize_tool has not been built")
 
 MAPPINGS = {
     "\r": " ", "\n": " ", "\t": " ", "\u00a0": " ", "\u3000": " ", "\u200b": "", "ﬁ": "fi",
@@ -57,7 +55,6 @@ def sample(charsmap_text: str) -> dict:
     return tokenizer_json(model("unigram"), normalizer=normalizer, pre_tokenizer=metaspace("first"))
 
 
-@needs_tool
 def test_precompiled(tmp_path):
     data = sample(charsmap(MAPPINGS))
     reference = Tokenizer.from_str(json.dumps(data))

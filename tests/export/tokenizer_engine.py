@@ -8,14 +8,15 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 
 
-def find_tool() -> Path | None:
+def find_tool() -> Path:
     """The newest build of the tool; PINFER_TOKENIZE_TOOL names another one."""
     named = os.environ.get("PINFER_TOKENIZE_TOOL")
     if named:
         return Path(named)
     pattern = "build/*/tests/engine_cpp/tokenizer/tokenize_tool"
     found = sorted(REPOSITORY.glob(pattern), key=lambda path: path.stat().st_mtime)
-    return found[-1] if found else None
+    assert found, f"tokenize_tool is missing: none at {pattern}; run `make build-tests`"
+    return found[-1]
 
 
 class EngineTokenizer:

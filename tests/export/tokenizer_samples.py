@@ -287,7 +287,15 @@ def _normalizer_samples(bpe: dict) -> dict[str, dict]:
             {"type": "Strip", "strip_left": True, "strip_right": True},
         ),
     }
-    return {
+    inserts = {
+        "Replace nothing": replace({"String": ""}, "_"),
+        "Replace what may be nothing": replace({"Regex": "x*|o+"}, "_"),
+    }
+    samples = {
+        f"normalizer {name}": tokenizer_json(bpe, normalizer=part, pre_tokenizer=metaspace("never"))
+        for name, part in inserts.items()
+    }
+    return samples | {
         f"normalizer {name}": tokenizer_json(
             bpe, normalizer=part, pre_tokenizer=metaspace("first"), decoder=metaspace("first")
         )
@@ -303,6 +311,7 @@ def _pre_tokenizer_samples(bpe: dict) -> dict[str, dict]:
         for invert in (False, True):
             parts[f"Split {behavior} {invert}"] = split(REGEX, behavior, invert)
             parts[f"Split text {behavior} {invert}"] = split({"String": "the"}, behavior, invert)
+        parts[f"Split nothing {behavior}"] = split({"String": ""}, behavior)
     for scheme in ("first", "never", "always"):
         for do_split in (False, True):
             parts[f"Metaspace {scheme} {do_split}"] = metaspace(scheme, do_split)
@@ -347,6 +356,26 @@ def _decoder_samples(bpe: dict) -> dict[str, dict]:
             "decoders", {"type": "WordPiece", "prefix": "t", "cleanup": True}, {"type": "Fuse"}
         ),
         "strip": strip,
+        "strip at the end": {"type": "Strip", "content": "e", "start": 0, "stop": 1},
+        "replace nothing": replace({"String": ""}, "_"),
+        "fuse twice": sequence("decoders", SENTENCEPIECE_DECODER, {"type": "Fuse"}),
+        "byte level then fuse": sequence("decoders", BYTE_LEVEL, {"type": "Fuse"}),
+        "byte level then replace": sequence(
+            "decoders", BYTE_LEVEL, {"type": "Fuse"}, replace({"String": "e"}, "é")
+        ),
+        "fuse, replace, strip": sequence(
+            "decoders",
+            {"type": "ByteFallback"},
+            {"type": "Fuse"},
+            replace({"String": "▁"}, " "),
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+        ),
+        "replace of two after fuse": sequence(
+            "decoders", {"type": "Fuse"}, replace({"String": "▁t"}, " T")
+        ),
+        "word_piece then byte level": sequence(
+            "decoders", {"type": "WordPiece", "prefix": "##", "cleanup": True}, BYTE_LEVEL
+        ),
         "replace then byte level": sequence(
             "decoders", replace({"String": "▁"}, "Ġ"), {**BYTE_LEVEL, "type": "ByteLevel"}
         ),
