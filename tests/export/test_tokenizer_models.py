@@ -17,6 +17,15 @@ from registry_models import (
     npm_tokenizer,
     smollm2_gguf,
 )
+from tokenizer_checks import (
+    POINTS,
+    added_tokens,
+    assert_decoded,
+    assert_encoded,
+    assert_streamed,
+    ids_of,
+    real_files,
+)
 from tokenizer_engine import EngineTokenizer
 from tokenizers import Tokenizer
 
@@ -27,8 +36,6 @@ from pinfer.export.tokenizer_unicode import probed_code_points
 from pinfer.export.tokenizer_verify import (
     CONTEXTS,
     code_point_texts,
-    compare_decoding,
-    compare_encoding,
     corpus,
     random_ids,
     random_text,
@@ -69,44 +76,24 @@ def both(request, tmp_path_factory):
     return reference, EngineTokenizer(compiled(request.param, text), folder)
 
 
-def added_tokens(reference: Tokenizer) -> list[str]:
-    return [token.content for token in reference.get_added_tokens_decoder().values()]
-
-
-def assert_equal(reference: Tokenizer, engine: EngineTokenizer, texts: list[str]) -> None:
-    for add_special_tokens in (True, False):
-        differences = compare_encoding(
-            reference,
-            lambda batch, add=add_special_tokens: engine.encode(batch, add),
-            texts,
-            add_special_tokens,
-        )
-        assert not differences, "\n".join(map(str, differences[:5]))
-
-
 def test_sample(both):
     reference, engine = both
     rng = random.Random(5)
     added = rng.sample(added_tokens(reference), min(50, len(added_tokens(reference))))
     texts = corpus(0, added, num_mixes=1000)
-    assert_equal(reference, engine, rng.sample(texts, 1500) + texts[-1000:])
-    ids = random_ids(reference, rng, 1000)
-    for skip_special_tokens in (True, False):
-        differences = compare_decoding(reference, engine.decode, ids, skip_special_tokens)
-        assert not differences, "\n".join(map(str, differences[:5]))
+    assert_encoded(reference, engine, rng.sample(texts, 1500) + texts[-1000:])
+    assert_decoded(reference, engine, random_ids(reference, rng, 1000))
 
 
 def test_streams_join_to_the_whole_text(both):
     reference, engine = both
     rng = random.Random(6)
     added = added_tokens(reference)
-    texts = [random_text(rng, added) for _ in range(500)]
-    ids = [reference.encode(text, add_special_tokens=False).ids for text in texts]
-    for skip_special_tokens in (True, False):
-        expected = reference.decode_batch(ids, skip_special_tokens=skip_special_tokens)
-        for text, pieces in zip(expected, engine.stream(ids, skip_special_tokens), strict=True):
-            assert "".join(pieces) == text
-            assert not any("\ufffd" in piece for piece in pieces) or "\ufffd" in text
+    ids = ids_of(reference, [random_text(rng, added) for _ in range(400)])
+    assert_streamed(reference, engine, rng, ids + random_ids(reference, rng, 200))
+    for one, pieces in zip(ids, engine.stream(ids, True), strict=True):
+        text = reference.decode(one)
+        assert not any("\ufffd" in piece for piece in pieces) or "\ufffd" in text
 
 
 def test_text_without_a_break(both):
@@ -118,20 +105,41 @@ def test_text_without_a_break(both):
     for text, ids in zip(texts, answers, strict=True):
         assert engine.decode([ids], True) == [text]
     # The reference is slow on these; shorter ones show that the ids are the same.
-    assert_equal(reference, engine, [text[:5_000] for text in texts])
+    assert_encoded(reference, engine, [text[:5_000] for text in texts])
+
+
+def test_real_files(both):
+    """Source code and text in other scripts, as files have it."""
+    reference, engine = both
+    texts = random.Random(9).sample(real_files(3_000), 40)
+    assert_encoded(reference, engine, texts, [False])
+    assert_decoded(reference, engine, ids_of(reference, texts), [False])
 
 
 @pytest.mark.slow
-def test_every_code_point_alone_and_in_contexts(both):
+def test_all_real_files(both):
     reference, engine = both
-    points = [p for p in range(0x110000) if not 0xD800 <= p < 0xE000]
-    for start in range(0, len(points), 100_000):
-        chunk = points[start : start + 100_000]
-        assert_equal(reference, engine, [chr(p) for p in chunk])
-        if start < 400_000 or chunk[-1] >= 0xE0000:
-            for context in CONTEXTS[1:]:
-                assert_equal(reference, engine, [context.replace("{c}", chr(p)) for p in chunk])
-        assert_equal(reference, engine, code_point_texts(chunk))
+    texts = real_files(64_000)
+    assert sum(len(text) for text in texts) > 1_000_000
+    assert sum(character > "\x7f" for text in texts for character in text) > 10_000
+    assert_encoded(reference, engine, texts, [False])
+    assert_decoded(reference, engine, ids_of(reference, texts), [False])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_every_code_point(both, context):
+    """Alone and in six contexts, there and back."""
+    reference, engine = both
+    for start in range(0, len(POINTS), 100_000):
+        chunk = POINTS[start : start + 100_000]
+        texts = [context.replace("{c}", chr(point)) for point in chunk]
+        assert_encoded(reference, engine, texts, [False])
+        ids = [e.ids for e in reference.encode_batch_fast(texts, add_special_tokens=False)]
+        assert_decoded(reference, engine, ids, [False])
+        joined = code_point_texts(chunk, [context])
+        assert_encoded(reference, engine, joined, [True])
+        assert_decoded(reference, engine, ids_of(reference, joined), [True])
 
 
 @pytest.mark.slow
@@ -140,21 +148,26 @@ def test_many_random_mixes(both):
     rng = random.Random(8)
     added = added_tokens(reference)
     texts = [random_text(rng, added) for _ in range(50_000)]
-    assert_equal(reference, engine, texts)
-    ids = [encoding.ids for encoding in reference.encode_batch_fast(texts[:20_000])]
-    ids += random_ids(reference, rng, 20_000)
-    for skip_special_tokens in (True, False):
-        differences = compare_decoding(reference, engine.decode, ids, skip_special_tokens)
-        assert not differences, "\n".join(map(str, differences[:5]))
+    assert_encoded(reference, engine, texts)
+    ids = ids_of(reference, texts) + random_ids(reference, rng, 50_000)
+    assert_decoded(reference, engine, ids)
+
+
+@pytest.mark.slow
+def test_many_streams(both):
+    reference, engine = both
+    rng = random.Random(10)
+    added = added_tokens(reference)
+    texts = [random_text(rng, added) for _ in range(50_000)]
+    assert_streamed(reference, engine, rng, ids_of(reference, texts))
+    assert_streamed(reference, engine, rng, random_ids(reference, rng, 50_000))
 
 
 @pytest.mark.slow
 def test_every_token_alone(both):
     reference, engine = both
     ids = [[token_id] for token_id in sorted(reference.get_vocab(True).values())]
-    for skip_special_tokens in (True, False):
-        differences = compare_decoding(reference, engine.decode, ids, skip_special_tokens)
-        assert not differences, "\n".join(map(str, differences[:5]))
+    assert_decoded(reference, engine, ids)
 
 
 def test_ignore_merges_of_llama3(tmp_path):

@@ -45,8 +45,16 @@ class EngineTokenizer:
         requests = [{"ids": one, "skip_special_tokens": skip_special_tokens} for one in ids]
         return [answer.get("text", answer.get("error")) for answer in self.ask(requests)]
 
-    def stream(self, ids: list[list[int]], skip_special_tokens: bool, prompt_ids=()) -> list:
-        """The pieces of text of each stream."""
-        fields = {"stream": True, "prompt_ids": list(prompt_ids)}
-        fields["skip_special_tokens"] = skip_special_tokens
-        return [answer["texts"] for answer in self.ask([{"ids": one, **fields} for one in ids])]
+    def stream(self, ids: list[list[int]], skip_special_tokens: bool, prompts=None) -> list:
+        """The pieces of text of each stream; `prompts` are the ids before each."""
+        prompts = [[]] * len(ids) if prompts is None else prompts
+        requests = [
+            {
+                "ids": one,
+                "stream": True,
+                "prompt_ids": prompt,
+                "skip_special_tokens": skip_special_tokens,
+            }
+            for one, prompt in zip(ids, prompts, strict=True)
+        ]
+        return [answer["texts"] for answer in self.ask(requests)]
