@@ -2,7 +2,8 @@
 
     python tests/bench/tokenizer_bench.py [--bench PATH] [--rounds 5] [--csv FILE] [NAME...]
 
-NAME is one of tests/registry_models.NPM_TOKENIZERS. The ids of both sides are compared first.
+NAME is smollm2 or one of tests/registry_models.NPM_TOKENIZERS. All ids, and the text of all ids,
+are compared first.
 """
 
 import argparse
@@ -19,10 +20,14 @@ from pathlib import Path
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "export"))
 
-from registry_models import NPM_TOKENIZERS, npm_tokenizer
+from gguf import GGUFReader
+from registry_models import NPM_TOKENIZERS, npm_tokenizer, smollm2_gguf
+from tokenizer_engine import EngineTokenizer
 from tokenizers import Tokenizer
 
+from pinfer.export.tokenizer_gguf import tokenizer_from_gguf
 from pinfer.export.tokenizer_tables import compile_tokenizer
 
 REPOSITORY = Path(__file__).parents[2]
@@ -57,9 +62,39 @@ def texts_of(text: str) -> list[str]:
 def find_bench() -> Path:
     pattern = "build/*/tests/engine_cpp/tokenizer/tokenizer_bench"
     found = sorted(REPOSITORY.glob(pattern), key=lambda path: path.stat().st_mtime)
-    if not found:
-        sys.exit(f"tokenizer_bench: none at {pattern}; build it, or name it with --bench")
+    assert found, f"tokenizer_bench is missing: none at {pattern}; run `make build-tests`"
     return found[-1]
+
+
+def tokenizer_text(name: str) -> str:
+    """tokenizer.json of a tokenizer."""
+    if name != "smollm2":
+        return (npm_tokenizer(name) / "tokenizer.json").read_text(encoding="utf-8")
+    fields = {key: field.contents() for key, field in GGUFReader(smollm2_gguf()).fields.items()}
+    return json.dumps(tokenizer_from_gguf(fields), ensure_ascii=False)
+
+
+def measure_engine(bench: Path, tables: Path, texts: list[str], rounds: int) -> dict:
+    text_file = tables.with_suffix(".text")
+    text_file.write_bytes("".join(texts).encode())
+    command = [str(bench), str(tables), str(text_file), str(rounds)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+
+
+def check_equal(name: str, path: Path, tables: bytes, texts: list[str]) -> int:
+    """The number of tokens. Ends the program where ids or decoded texts differ."""
+    reference = Tokenizer.from_file(str(path))
+    reference.no_truncation()
+    engine = EngineTokenizer(tables, path.parent)
+    expected = [reference.encode(text, add_special_tokens=False).ids for text in texts]
+    found = engine.encode(texts, add_special_tokens=False)
+    differing = sum(ours != theirs for ours, theirs in zip(found, expected, strict=True))
+    texts_back = [reference.decode(ids, skip_special_tokens=False) for ids in expected]
+    found_back = engine.decode(expected, skip_special_tokens=False)
+    differing += sum(ours != theirs for ours, theirs in zip(found_back, texts_back, strict=True))
+    if differing:
+        sys.exit(f"tokenizer_bench: {name}: {differing} of {2 * len(texts)} results differ")
+    return sum(len(ids) for ids in expected)
 
 
 def measure_reference(path: Path, texts: list[str], rounds: int) -> dict[str, list[float]]:
@@ -85,16 +120,14 @@ def measure_reference(path: Path, texts: list[str], rounds: int) -> dict[str, li
 
 
 def measure(name: str, bench: Path, texts: list[str], rounds: int) -> list[dict]:
-    path = npm_tokenizer(name) / "tokenizer.json"
     with tempfile.TemporaryDirectory() as folder:
-        tables, text_file = Path(folder) / "tokenizer.bin", Path(folder) / "text"
-        tables.write_bytes(compile_tokenizer(path.read_text(encoding="utf-8")))
-        text_file.write_bytes("".join(texts).encode())
-        command = [str(bench), str(tables), str(text_file), str(rounds)]
-        engine = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    reference = measure_reference(path, texts, rounds)
-    check = Tokenizer.from_file(str(path))
-    num_tokens = sum(len(check.encode(text, add_special_tokens=False).ids) for text in texts)
+        path, tables = Path(folder) / "tokenizer.json", Path(folder) / "tokenizer.bin"
+        path.write_text(tokenizer_text(name), encoding="utf-8")
+        compiled = compile_tokenizer(path.read_text(encoding="utf-8"))
+        num_tokens = check_equal(name, path, compiled, texts)
+        tables.write_bytes(compiled)
+        engine = measure_engine(bench, tables, texts, rounds)
+        reference = measure_reference(path, texts, rounds)
     if num_tokens != engine["tokens"]:
         sys.exit(f"tokenizer_bench: {name}: {engine['tokens']} tokens, expected {num_tokens}")
     rows = []
@@ -116,7 +149,7 @@ def measure(name: str, bench: Path, texts: list[str], rounds: int) -> list[dict]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=sorted(NPM_TOKENIZERS))
+    parser.add_argument("names", nargs="*", default=["smollm2", *sorted(NPM_TOKENIZERS)])
     parser.add_argument("--bench", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--size", type=int, default=2_000_000, help="bytes of text")
