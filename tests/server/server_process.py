@@ -34,7 +34,11 @@ class ServerProcess:
             env={**os.environ, **(env or {})},
         )
         self.scheme = scheme
-        self.url = self.wait_until_listening() if wait else ""
+        try:
+            self.url = self.wait_until_listening() if wait else ""
+        except BaseException:
+            self.process.kill()
+            raise
 
     def wait_until_listening(self, seconds: float = 20) -> str:
         end = time.monotonic() + seconds

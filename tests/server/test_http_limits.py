@@ -250,15 +250,15 @@ def test_long_urls(server):
 
 
 @pytest.mark.parametrize("path", [COMPLETIONS, "/v1/chat/completions", "/tokenize", "/detokenize"])
-@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "TRACE", "FOO"])
-def test_wrong_methods_of_endpoints(server, method, path):
+def test_wrong_methods_of_endpoints(server, path):
     with client_of(server) as client:
-        answer = client.request(method, path)
-    assert answer.status_code == 405 and "POST" in answer.headers["allow"].split(", ")
-    if method == "HEAD":
-        assert answer.content == b""
-    else:
-        assert_error(answer, 405)
+        for method in ("GET", "HEAD", "PUT", "DELETE", "PATCH", "TRACE", "FOO"):
+            answer = client.request(method, path)
+            assert answer.status_code == 405 and "POST" in answer.headers["allow"].split(", ")
+            if method == "HEAD":
+                assert answer.content == b""
+            else:
+                assert_error(answer, 405)
 
 
 def test_wrong_methods_and_paths(server):
@@ -345,11 +345,12 @@ def test_bodies_of_strangers_are_not_waited_for(serve, chat_bundle):
 # ---- ids ----
 
 
-@pytest.mark.parametrize("sent", ["a", "req-1", "a" * 128, '"\\{}<script>', "0"])
-@pytest.mark.parametrize("path", ["/health", "/nothing", "/v1/models"])
-def test_ids_are_echoed(server, sent, path):
+def test_ids_are_echoed(server):
     with client_of(server) as client:
-        assert client.get(path, headers={"X-Request-Id": sent}).headers["x-request-id"] == sent
+        for sent in ("a", "req-1", "a" * 128, '"\\{}<script>', "0"):
+            for path in ("/health", "/nothing", "/v1/models"):
+                headers = {"X-Request-Id": sent}
+                assert client.get(path, headers=headers).headers["x-request-id"] == sent
 
 
 @pytest.mark.parametrize(

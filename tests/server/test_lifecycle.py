@@ -17,6 +17,9 @@ from raw_http import HEALTH, RawClient, assert_error, client_of, post_bytes
 from served_models import ENDLESS, long_model
 from server_process import ServerProcess
 
+from pinfer.export.config import ExportConfig
+from pinfer.export.exporter import export
+
 COMPLETIONS = "/v1/completions"
 BODY = {"prompt": "a", "max_tokens": 1}
 STREAM = {**ENDLESS, "stream": True}
@@ -163,7 +166,7 @@ def test_bundles_that_do_not_load(pinfer, chat_bundle, tmp_path):
 
 def test_text_bundles_are_refused(pinfer, tmp_path):
     checkpoint = tiny_models.make_checkpoint("tied", tmp_path)
-    tiny_models.export(checkpoint, tmp_path / "text", "--only", "text")
+    export(ExportConfig(model=checkpoint, output=tmp_path / "text", only="text"), lambda *_: None)
     assert "no model" in failed_start(pinfer, tmp_path / "text", "--port", "0")
 
 
@@ -312,7 +315,7 @@ def test_fifty_rounds_on_one_port(pinfer, chat_bundle):
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_running_requests_may_end(serve, bundles, sent):
     """Four streams run and four requests wait; new ones are refused."""
-    body = {**STREAM, "max_tokens": 2500, "stream_options": {"include_usage": True}}
+    body = {**STREAM, "max_tokens": 1200, "stream_options": {"include_usage": True}}
     flags = ("--max-num-seqs", "4", "--drain-timeout", "60")
     with serve(long_model(bundles), *flags) as server:
         raws = [start_stream(server, body) for _ in range(4)]
@@ -329,7 +332,7 @@ def test_running_requests_may_end(serve, bundles, sent):
             assert "retry-after" in answer.headers and answer.headers["connection"] == "close"
         assert_error(early.send(post_bytes(COMPLETIONS, BODY)).read_answer(), 503)
         for raw in raws:
-            assert b'"completion_tokens":2500' in raw.read_until(b"data: [DONE]\n\n")
+            assert b'"completion_tokens":1200' in raw.read_until(b"data: [DONE]\n\n")
         assert server.process.wait(5) == 0
 
 

@@ -136,20 +136,20 @@ def check_load(server: ServerProcess, seconds: float, num_clients: int, most_tok
 
 
 def test_clients_that_come_and_go(serve, chat_bundle):
-    with serve(chat_bundle, "--num-blocks", "64", "--log-level", "error") as server:
+    with serve(chat_bundle, "--num-blocks", "64") as server:
         check_load(server, seconds=4, num_clients=16, most_tokens=30)
 
 
 @pytest.mark.slow
 def test_clients_that_come_and_go_for_ten_minutes(serve, chat_bundle):
-    with serve(chat_bundle, "--num-blocks", "64", "--log-level", "error") as server:
+    with serve(chat_bundle, "--num-blocks", "64") as server:
         check_load(server, seconds=600, num_clients=64, most_tokens=60)
 
 
 def test_idle_connections_are_cheap(serve, chat_bundle):
     """Keep-alive connections between requests, and streams whose requests wait in the queue."""
     count = 2000
-    with serve(chat_bundle, "--log-level", "error") as server:
+    with serve(chat_bundle) as server:
         server.get("/health")
         before = own_kib(server)
         connections = []
@@ -161,10 +161,12 @@ def test_idle_connections_are_cheap(serve, chat_bundle):
             for connection in connections:
                 assert connection.recv(9) == b"HTTP/1.1 "
             grown = own_kib(server) - before
-            begin = time.perf_counter()
-            for _ in range(50):
-                assert server.get("/health").status_code == 200
-            each_ms = (time.perf_counter() - begin) * 20
+            with httpx.Client(base_url=server.url) as client:
+                client.get("/health")
+                begin = time.perf_counter()
+                for _ in range(50):
+                    assert client.get("/health").status_code == 200
+                each_ms = (time.perf_counter() - begin) * 20
             print(f"{count} connections: {grown} KiB, then {each_ms:.1f} ms for a request")
             assert grown < 100 * 1024
         finally:

@@ -1,4 +1,4 @@
-"""Bodies that are wrong: the answer is a small JSON error with the right status, and life goes on."""
+"""Wrong bodies: the answer is a small JSON error with the right status, and life goes on."""
 
 import json
 
@@ -16,7 +16,7 @@ def client(server):
         yield client
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def stays_up(client):
     yield
     answer = client.post(COMPLETIONS, json={"prompt": "a", "max_tokens": 1})
@@ -49,9 +49,9 @@ def nested(levels: int, inner: str = "", open_: str = "[", close: str = "]") -> 
         b"prompt=a&max_tokens=1",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("path", [COMPLETIONS, CHAT, "/tokenize", "/detokenize"])
-def test_bodies_that_are_no_json_objects(client, path, body):
-    assert_error(client.post(path, content=body), 400, None)
+def test_bodies_that_are_no_json_objects(client, body):
+    for path in (COMPLETIONS, CHAT, "/tokenize", "/detokenize"):
+        assert_error(client.post(path, content=body), 400, None)
 
 
 @pytest.mark.parametrize(
@@ -125,16 +125,12 @@ WRONG_VALUES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [(name, value) for name, values in WRONG_VALUES for value in values],
-    ids=lambda value: str(value)[:20],
-)
-def test_wrong_values_are_named(client, name, value):
-    body = {"prompt": SECRET[:9], name: value}
-    answer = client.post(COMPLETIONS, json=body)
-    message = assert_error(answer, 400, name)
-    assert name in message and len(answer.content) < 600 and "xxx" not in answer.text
+@pytest.mark.parametrize(("name", "values"), WRONG_VALUES, ids=lambda value: str(value)[:20])
+def test_wrong_values_are_named(client, name, values):
+    for value in values:
+        answer = client.post(COMPLETIONS, json={"prompt": SECRET[:9], name: value})
+        message = assert_error(answer, 400, name)
+        assert name in message and len(answer.content) < 600 and "xxx" not in answer.text
 
 
 REFUSED_BY_THE_ENGINE = [
@@ -234,7 +230,7 @@ def test_prompts_of_wrong_types(client, prompt):
         ([1], "messages[0]"), (["hi"], "messages[0]"), ([None], "messages[0]"),
         ([{}], "messages[0].role"), ([{"role": 5, "content": "a"}], "messages[0].role"),
         ([{"role": None, "content": "a"}], "messages[0].role"),
-        (MESSAGES + [{"role": "user", "content": [{"type": "text"}]}],
+        ([*MESSAGES, {"role": "user", "content": [{"type": "text"}]}],
          "messages[1].content[0].text"),
         ([{"role": "user", "content": [{"type": "text", "text": 5}]}],
          "messages[0].content[0].text"),
