@@ -54,7 +54,7 @@ def schemathesis(server, folder, *flags: str) -> None:
 
 
 def test_few_generated_requests(server, tmp_path):
-    schemathesis(server, tmp_path, "--phases", "fuzzing", "--max-examples", "5", "--seed", "1")
+    schemathesis(server, tmp_path, "--phases", "fuzzing", "--max-examples", "2", "--seed", "1")
 
 
 @pytest.mark.slow

@@ -20,8 +20,14 @@ BYTE_CHAINS = {
     "h": [b"X", b"Y", b"\xf0\x9f\x98", b"\x80Z"],
 }
 BYTE_TEXTS = {
-    "a": "🦙a!", "b": "🦙B", "c": "👩🏽‍💻", "d": "삼겹살", "e": "\ufffd ok", "f": "\ufffdg.", "h": "XY😀Z",
-}  # fmt: skip
+    "a": "🦙a!",
+    "b": "🦙B",
+    "c": "👩🏽\u200d💻",
+    "d": "삼겹살",
+    "e": "\ufffd ok",
+    "f": "\ufffdg.",
+    "h": "XY😀Z",
+}
 STOP_CHAINS = [
     [b"o", b"ABC", b"DEF", b"G", b"HI", b"JK", b"\n", b"LM", END],
     [b"t", b"x", b"\xc3", b"\xa9y", b"z", END],
