@@ -241,7 +241,12 @@ def _template_ids(component: Component) -> tuple[list[int], list[int]]:
         if "Sequence" in piece:
             num_sequences += 1
             continue
-        token = component["special_tokens"][piece["SpecialToken"]["id"]]
+        name = piece["SpecialToken"]["id"]
+        token = component["special_tokens"].get(name)
+        if token is None:
+            raise ExportError(
+                f"tokenizer.json: post_processor.single: {name!r} is not in special_tokens"
+            )
         (after if num_sequences else before).extend(token["ids"])
     if num_sequences != 1:
         raise ExportError(

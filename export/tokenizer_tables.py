@@ -52,9 +52,9 @@ def read_tokenizer(tokenizer_json: Mapping[str, Any] | str) -> TokenizerSource:
         except json.JSONDecodeError as error:
             raise ExportError(f"tokenizer.json: not valid JSON: {error}") from error
     else:
-        data = dict(tokenizer_json)
+        data = tokenizer_json
         text = json.dumps(data)
-    if not isinstance(data, dict) or not isinstance(data.get("model"), dict):
+    if not isinstance(data, Mapping) or not isinstance(data.get("model"), dict):
         raise ExportError("tokenizer.json: expected an object with a 'model'")
     check_component_names(data)
     try:
@@ -70,7 +70,7 @@ def read_tokenizer(tokenizer_json: Mapping[str, Any] | str) -> TokenizerSource:
     entries = data.get("added_tokens") or []
     special = {entry["content"] for entry in entries if entry.get("special")}
     tokens = _tokens_by_id(data["model"], model_vocab, added)
-    return TokenizerSource(data, reference, model_vocab, added, tokens, special)
+    return TokenizerSource(dict(data), reference, model_vocab, added, tokens, special)
 
 
 def _model_vocab(model: dict[str, Any], reference: Tokenizer) -> dict[str, int]:

@@ -14,6 +14,7 @@ from tokenizer_checks import (
     ids_of,
 )
 from tokenizer_engine import EngineTokenizer
+from tokenizer_fixtures import byte_fallback, unigram, word_piece
 from tokenizer_samples import (
     BYTE_LEVEL,
     component_samples,
@@ -148,6 +149,12 @@ REFUSED = {
         ),
         "found 2 (TemplateProcessing, RobertaProcessing",
     ),
+    "a token that is not described": (
+        tokenizer_json(
+            model("bpe"), post_processor={**template("<s>", "$A"), "special_tokens": {}}
+        ),
+        "post_processor.single: '<s>' is not in special_tokens",
+    ),
     "strip of too much": (
         tokenizer_json(
             model("bpe"), decoder={"type": "Strip", "content": "e", "start": 1, "stop": 1}
@@ -220,6 +227,43 @@ def test_text_is_not_held_back(name, tmp_path):
     (pieces,) = EngineTokenizer(compile_tokenizer(data), tmp_path).stream([ids], False)
     assert "".join(pieces) == reference.decode(ids, skip_special_tokens=False)
     assert all(pieces[: len(ids)])
+
+
+WRONG = (None, 5, -1, 1.5, True, "", [], {}, [1], {"a": 1}, "x", 10**9, [["a"]], [None])
+
+
+def places(value, path=()):
+    """The paths of a JSON value's parts; of a long list or object its beginning."""
+    yield path
+    if isinstance(value, dict | list):
+        children = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, child in list(children)[:12]:
+            yield from places(child, (*path, key))
+
+
+def replaced(value, path, part):
+    """The value with another part at the path."""
+    if not path:
+        return part
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = replaced(copy[path[0]], path[1:], part)
+    return copy
+
+
+@pytest.mark.parametrize(
+    "make", [unigram, word_piece, pytest.param(byte_fallback, marks=pytest.mark.slow)]
+)
+def test_a_wrong_part_anywhere_is_refused_or_compiled(make):
+    """Whatever a file holds, the exporter says what is wrong with it."""
+    sample = make()
+    paths = list(places(sample))
+    rng = random.Random(5)
+    for path in [path for path in paths if path[:2] != ("model", "vocab")] + rng.sample(paths, 30):
+        for part in rng.sample(WRONG, 4):
+            try:
+                compile_tokenizer(replaced(sample, path, part))
+            except ExportError as error:
+                assert str(error).startswith("tokenizer.json: ")
 
 
 @pytest.mark.parametrize("name", REFUSED)
