@@ -76,7 +76,7 @@ std::vector<int32_t> read_prompt(const Engine& engine, const Json& line) {
     return engine.tokenize(text_field(line, "prompt"),
                            bool_field(line, "add_special_tokens", true));
   }
-  Json request = Json::object();
+  Json request = {{"parse_tool_call_arguments", true}};
   for (const char* name : {"messages", "tools", "documents", "add_generation_prompt",
                            "continue_final_message", "chat_template", "chat_template_kwargs"}) {
     if (line.contains(name)) request[name] = line[name];

@@ -104,6 +104,7 @@ void read_units(ServeFlags* flags) {
   config.keep_alive_timeout = milliseconds(flags->keep_alive_timeout);
   config.event_ping = milliseconds(flags->event_ping);
   config.stuck_after = milliseconds(flags->stuck_after);
+  config.max_queue = flags->engine.options.max_queue;
   config.max_body = flags->max_body_mb << 20;
   config.log_as_json = flags->log_format == "json";
   for (const std::string& name : config.served_model_names) {

@@ -20,6 +20,7 @@ constexpr const char* kTemplateFile = "chat_template.json";
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::system_clock;
 
+constexpr const char* kParseArguments = "parse_tool_call_arguments";
 constexpr double kMaxSeconds = 253402300800;  // the year 10000
 
 Status wrong_type(const std::string& key, const char* expected, const Json& value) {
@@ -115,7 +116,12 @@ Result<std::string> TextProcessor::render(std::string_view request_json) const {
   RenderInput input;
   PINFER_ASSIGN_OR_RETURN(input.now, current_time());
   for (const auto& [key, value] : json.items()) {
-    PINFER_RETURN_IF_ERROR(read_field(key, value, &input));
+    if (key != kParseArguments) PINFER_RETURN_IF_ERROR(read_field(key, value, &input));
+  }
+  if (const auto wanted = json.find(kParseArguments); wanted != json.end()) {
+    bool parse = false;
+    PINFER_RETURN_IF_ERROR(read_bool(kParseArguments, *wanted, &parse));
+    if (parse) PINFER_RETURN_IF_ERROR(parse_tool_call_arguments(input.messages, kMaxJsonDepth));
   }
   if (!json.contains("messages")) return Status::invalid_argument("messages: missing");
   return chat_template_->render(input);

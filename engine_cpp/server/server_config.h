@@ -31,6 +31,7 @@ struct ServerConfig {
   uint32_t max_header = 16 << 10;            // bytes, request line included
   uint32_t max_url = 8 << 10;                // bytes
   uint64_t max_unsent = uint64_t{16} << 20;  // bytes of an answer that its client does not read
+  int max_queue = 0;  // the engine's: /ready says no while so many requests wait; 0 = no limit
   int max_connections = 10'000;
   int num_workers = 2;  // threads that parse, tokenise and word answers
 

@@ -184,8 +184,15 @@ void Service::handle_health(const std::shared_ptr<Exchange>& exchange) {
   exchange->respond({.body = R"({"status":"ok"})"});
 }
 
-// The same as health but for a server that only sheds load: it lives, and is not ready.
-void Service::handle_ready(const std::shared_ptr<Exchange>& exchange) { handle_health(exchange); }
+// A server that sheds load lives, but should get no more of it.
+void Service::handle_ready(const std::shared_ptr<Exchange>& exchange) {
+  const std::shared_ptr<const EndpointContext> context = this->context();
+  if (context != nullptr && config_.max_queue > 0 &&
+      context->engine->metrics().num_requests_waiting >= config_.max_queue) {
+    throw ApiError(503, "the queue is full");
+  }
+  handle_health(exchange);
+}
 
 void Service::handle_version(const std::shared_ptr<Exchange>& exchange) {
   exchange->respond({.body = to_json_text({{"version", pinfer_version()}})});

@@ -49,9 +49,10 @@ void AddedTokens::split(const TextPiece& piece, std::vector<AddedTokenPart>* par
         end += read_code_point(text, end).size;
       }
     }
-    // After an rstrip the next match may begin inside the spaces taken: the reference keeps both.
+    // After an rstrip the next match may begin inside the spaces taken: the reference keeps both,
+    // unless lstrip leaves nothing of the second.
     add_text(covered, begin);
-    parts->push_back({id, piece.part(std::min(begin, end), end)});
+    if (begin < end) parts->push_back({id, piece.part(begin, end)});
     covered = end;
   }
   add_text(covered, text.size());

@@ -161,8 +161,10 @@ PINFER_EXPORT pinfer_status pinfer_token_bytes(const pinfer_engine* engine, int3
 
 /* Renders the chat template. request_json: {"messages": [...], "tools", "documents",
  * "add_generation_prompt" (default true), "continue_final_message", "chat_template",
- * "chat_template_kwargs", "now" (seconds since 1970, what strftime_now() shows)}; unknown fields
- * are refused. Any thread. */
+ * "chat_template_kwargs", "now" (seconds since 1970, what strftime_now() shows),
+ * "parse_tool_call_arguments" (default false: arguments of tool calls that are JSON in a string, as
+ * the OpenAI protocol has them, become objects, as templates want them)}; unknown fields are
+ * refused. Any thread. */
 PINFER_EXPORT pinfer_status pinfer_render(const pinfer_engine* engine, const char* request_json,
                                           size_t request_size, char** text, size_t* text_size,
                                           pinfer_error** error);

@@ -41,7 +41,7 @@ void check_lists(const Fields& body) {
 std::string render_chat_prompt(const Engine& engine, const Fields& body) {
   check_messages(body);
   check_lists(body);
-  Json request = Json::object();
+  Json request = {{"parse_tool_call_arguments", true}};
   for (const char* name : {"messages", "documents", "chat_template_kwargs"}) {
     if (const Json* value = body.find(name)) request[name] = *value;
   }
