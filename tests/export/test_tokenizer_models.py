@@ -119,7 +119,7 @@ def test_real_files(both):
 @pytest.mark.slow
 def test_all_real_files(both):
     reference, engine = both
-    texts = real_files(64_000)
+    texts = real_files(16_000)
     assert sum(len(text) for text in texts) > 1_000_000
     assert sum(character > "\x7f" for text in texts for character in text) > 10_000
     assert_encoded(reference, engine, texts, [False])
