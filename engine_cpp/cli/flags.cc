@@ -99,7 +99,11 @@ Engine EngineFlags::open(std::function<void(pinfer_log_level, const char*)> log)
   options.enable_prefix_caching = !no_enable_prefix_caching;
   options.log_callback = &log_line;
   options.log_user_data = this;
-  return Engine(bundle, options);
+  Engine engine(bundle, options);
+  if (engine.info_json().find("\"has_model\":true") == std::string::npos) {
+    throw Error(PINFER_FAILED_PRECONDITION, bundle + ": the bundle holds no model");
+  }
+  return engine;
 }
 
 void SamplingFlags::add_to(CLI::App* command) {

@@ -1,6 +1,7 @@
 // `pinfer serve`: the OpenAI-compatible HTTP server.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -58,12 +59,16 @@ void add_limit_flags(CLI::App* command, ServeFlags* flags) {
   const auto seconds = [&](const char* name, double* value, const char* help) {
     add(command->add_option(name, *value, help)->check(CLI::Range(0.001, 1e6)));
   };
-  add(command->add_option("--max-queue", flags->engine.options.max_queue,
-                          "Requests waiting at once; more are answered 503 (0: no limit)"));
-  add(command->add_option("--max-queue-tokens", flags->engine.options.max_queue_tokens,
-                          "Their prompt tokens (0: no limit)"));
-  add(command->add_option("--max-connections", flags->config.max_connections,
-                          "Connections at once"));
+  add(command
+          ->add_option("--max-queue", flags->engine.options.max_queue,
+                       "Requests waiting at once; more are answered 503 (0: no limit)")
+          ->check(CLI::NonNegativeNumber));
+  add(command
+          ->add_option("--max-queue-tokens", flags->engine.options.max_queue_tokens,
+                       "Their prompt tokens (0: no limit)")
+          ->check(CLI::NonNegativeNumber));
+  add(command->add_option("--max-connections", flags->config.max_connections, "Connections at once")
+          ->check(CLI::Range(1, 1'000'000)));
   add(command->add_option("--max-body", flags->max_body_mb, "Largest request, in MB")
           ->check(CLI::Range(1, 4096)));
   seconds("--drain-timeout", &flags->drain_timeout,
@@ -109,6 +114,12 @@ void read_units(ServeFlags* flags) {
   config.log_as_json = flags->log_format == "json";
   for (const std::string& name : config.served_model_names) {
     if (name.empty()) throw Error(PINFER_INVALID_ARGUMENT, "--served-model-name: is empty");
+  }
+  if (config.host.empty()) throw Error(PINFER_INVALID_ARGUMENT, "--host: is empty");
+  // CLI11 takes an empty variable for an absent one; a server without a key would be the result.
+  const char* key_variable = std::getenv("PINFER_API_KEY");
+  if (key_variable != nullptr && *key_variable == '\0') {
+    throw Error(PINFER_INVALID_ARGUMENT, "PINFER_API_KEY: the key is empty");
   }
   for (const std::string& key : config.api_keys) {
     if (key.empty()) throw Error(PINFER_INVALID_ARGUMENT, "--api-key: the key is empty");
@@ -166,12 +177,8 @@ int run_server(ServeFlags& flags) {
   }
   ServerLog log(flags.engine.parsed_log_level(), flags.config.log_as_json);
   const auto load = [&] {
-    auto engine = std::make_shared<Engine>(
+    return std::make_shared<Engine>(
         flags.engine.open([&log](auto level, const char* text) { log.write(level, text); }));
-    if (engine->info_json().find("\"has_model\":true") == std::string::npos) {
-      throw Error(PINFER_FAILED_PRECONDITION, flags.engine.bundle + ": the bundle holds no model");
-    }
-    return engine;
   };
   return server::serve(flags.config, &log, load);
 }

@@ -158,7 +158,22 @@ Status Engine::check_prompt(const GenerateRequest& request) const {
                                       std::to_string(vocab_size_ - 1));
     }
   }
-  return request.sampling_params.validate_token_ids(vocab_size_);
+  PINFER_RETURN_IF_ERROR(request.sampling_params.validate_token_ids(vocab_size_));
+  return check_allowed_tokens(request.sampling_params);
+}
+
+// Without any token to sample, the request would fail in its first step.
+Status Engine::check_allowed_tokens(const SamplingParams& params) const {
+  const auto is_banned = [&](int32_t id) {
+    return std::find(params.bad_words_token_ids.begin(), params.bad_words_token_ids.end(),
+                     std::vector<int32_t>{id}) != params.bad_words_token_ids.end();
+  };
+  for (const int32_t id : params.allowed_token_ids) {
+    if (text_->tokenizer().has_token(id) && !is_banned(id)) return Status();
+  }
+  if (params.allowed_token_ids.empty()) return Status();
+  return Status::invalid_argument(
+      "allowed_token_ids: none of the ids has a token that may be used");
 }
 
 Status Engine::check_queue(int64_t num_prompt_tokens) const {
@@ -190,16 +205,16 @@ Result<RequestHandle> Engine::submit(GenerateRequest request) {
         bundle_->path() + ": only the text part is open" +
         (bundle_->manifest().has_model ? "" : " (the bundle holds no model)"));
   }
-  PINFER_RETURN_IF_ERROR(check_prompt(request));
   SamplingParams& params = request.sampling_params;
+  PINFER_ASSIGN_OR_RETURN(params.bad_words_token_ids,
+                          bad_words_token_ids(text_->tokenizer(), request.bad_words));
+  PINFER_RETURN_IF_ERROR(check_prompt(request));
   const int32_t room =
       config_.max_model_len - static_cast<int32_t>(request.prompt_token_ids.size());
   if (params.max_tokens == 0 || params.max_tokens > room) {
     params.max_tokens = room;
     params.min_tokens = std::min(params.min_tokens, room);
   }
-  PINFER_ASSIGN_OR_RETURN(params.bad_words_token_ids,
-                          bad_words_token_ids(text_->tokenizer(), request.bad_words));
   PINFER_RETURN_IF_ERROR(params.validate());
   request.text.min_tokens = params.min_tokens;
 
@@ -216,7 +231,6 @@ Result<RequestHandle> Engine::submit(GenerateRequest request) {
     PINFER_RETURN_IF_ERROR(check_queue(num_prompt_tokens));
     options.arrival_time = next_arrival_time();
     handle.id = "r" + std::to_string(next_id_++);
-    metrics_.prompt_tokens += num_prompt_tokens;
     metrics_.num_queued_tokens += num_prompt_tokens;
     queued_.emplace(handle.id, num_prompt_tokens);
     outputs_->add_request(handle.id, request.prompt_token_ids, request.text, params.ignore_eos,
@@ -328,7 +342,11 @@ void Engine::count(const std::vector<RequestOutput>& outputs, int num_steps) {
   metrics_.scheduler = stats;
   metrics_.num_steps += num_steps;
   if (num_steps > 0) {
-    for (const std::string& request_id : core_->started_request_ids()) leave_queue(request_id);
+    for (const std::string& request_id : core_->started_request_ids()) {
+      const auto entry = queued_.find(request_id);
+      if (entry != queued_.end()) metrics_.prompt_tokens += entry->second;
+      leave_queue(request_id);
+    }
   }
   for (const RequestOutput& output : outputs) {
     metrics_.generation_tokens += static_cast<int64_t>(output.new_token_ids.size());

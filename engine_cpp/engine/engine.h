@@ -121,6 +121,7 @@ class Engine {
   void watch_for_stall();
   double next_arrival_time();
   Status check_prompt(const GenerateRequest& request) const;
+  Status check_allowed_tokens(const SamplingParams& params) const;
   Status check_queue(int64_t num_prompt_tokens) const;
   // The request waits no longer: it was scheduled, or has ended.
   void leave_queue(const std::string& request_id);

@@ -70,10 +70,11 @@ Status read_field(const std::string& key, const Json& value, RenderInput* input)
 Result<Clock::time_point> current_time() {
   const char* fixed = std::getenv("PINFER_NOW");
   if (fixed == nullptr || *fixed == '\0') return Clock::now();
+  constexpr size_t kSize = 19;  // get_time() is content with less
   std::tm time{};
   std::istringstream text(fixed);
   text >> std::get_time(&time, "%Y-%m-%dT%H:%M:%S");
-  if (text.fail()) {
+  if (text.fail() || std::string_view(fixed).size() != kSize) {
     return Status::invalid_argument(
         std::string("PINFER_NOW: expected YYYY-MM-DDThh:mm:ss, found ") + fixed);
   }

@@ -1,5 +1,7 @@
 #include "server/api_error.h"
 
+#include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "pinfer/pinfer.hpp"
@@ -30,9 +32,10 @@ const char* type_name(int status) {
   }
 }
 
-// "messages[0].content[1].type: expected ..." -> the part before the colon, if it is a path.
+// "messages[0].content[1].type: expected ..." and "top_p must be ..." begin with a path; "" if the
+// message does not.
 std::string leading_path(const std::string& message) {
-  const size_t colon = message.find(": ");
+  const size_t colon = std::min(message.find(": "), message.find(" must be "));
   if (colon == std::string::npos || colon > 100) return "";
   for (size_t i = 0; i < colon; ++i) {
     const auto c = static_cast<unsigned char>(message[i]);

@@ -66,6 +66,12 @@ class Server {
     tls_ = load_tls(config);
     host_.config = &config_;
     host_.handle = [this](std::shared_ptr<Exchange> exchange) { service_.handle(exchange); };
+    host_.refuse_early = [this](const std::shared_ptr<Exchange>& exchange) {
+      return service_.refuse_early(exchange);
+    };
+    host_.add_headers = [this](const std::shared_ptr<Exchange>& exchange) {
+      service_.add_headers(exchange);
+    };
     host_.done = [this](const Exchange& exchange, int status, uint64_t bytes, double ms) {
       service_.metrics().add_http(metric_method(exchange), metric_path(exchange), status);
       log_->write_access(exchange, status, bytes, ms);
@@ -97,9 +103,9 @@ class Server {
     });
     io_.run();
     loader.join();
-    if (!config_.unix_socket.empty()) ::unlink(config_.unix_socket.c_str());
+    remove_socket_file();
     // What was cut off ends now; an engine that does not even do that is left to the system.
-    if (!service_.wait_until_idle(kLastWords)) std::_Exit(0);
+    if (!service_.wait_until_idle(kLastWords)) end_at_once(0);
     workers_.join();
     if (failure) std::rethrow_exception(failure);
     return 0;
@@ -247,7 +253,7 @@ class Server {
       if (signal == SIGHUP) {
         reload();
       } else if (service_.is_draining()) {
-        std::_Exit(1);  // the second one
+        end_at_once(1);  // the second one
       } else {
         drain();
       }
@@ -267,7 +273,8 @@ class Server {
   }
 
   void drain() {
-    if (!service_.has_engine()) std::_Exit(0);  // nothing to wait for; loading cannot be broken off
+    if (!service_.has_engine())
+      end_at_once(0);  // nothing to wait for; loading cannot be broken off
     service_.start_draining();
     log_->write(PINFER_LOG_INFO, "shutting down: " + std::to_string(exchanges_.size()) +
                                      " requests may end within " +
@@ -290,6 +297,15 @@ class Server {
   }
 
   void stop() { io_.stop(); }
+
+  void remove_socket_file() const {
+    if (!config_.unix_socket.empty()) ::unlink(config_.unix_socket.c_str());
+  }
+
+  [[noreturn]] void end_at_once(int code) const {
+    remove_socket_file();
+    std::_Exit(code);
+  }
 
   const ServerConfig& config_;
   ServerLog* const log_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <cctype>
 
 #include "server/api_error.h"
 #include "server/embedded_files.h"
@@ -10,6 +11,25 @@ namespace pinfer::server {
 namespace {
 
 constexpr const char* kPreflightSeconds = "86400";
+
+// What a page wants to send, if those are names (OpenAI's own client sends many of its own).
+std::string allowed_headers(const HttpRequest& request) {
+  const std::string* wanted = request.header("access-control-request-headers");
+  const auto is_good = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == ',' ||
+           c == ' ';
+  };
+  if (wanted != nullptr && !wanted->empty() && wanted->size() < 2048 &&
+      std::all_of(wanted->begin(), wanted->end(), is_good)) {
+    std::string list;
+    for (const char c : *wanted) {
+      if (c == ',') list += ", ";
+      if (c != ',' && c != ' ') list += c;
+    }
+    return list;
+  }
+  return "authorization, content-type, x-request-id";
+}
 
 using Endpoint = void (*)(const EndpointContext&, const std::shared_ptr<Exchange>&);
 
@@ -54,6 +74,8 @@ void Service::set_engine(std::shared_ptr<Engine> engine) {
   context->model_names = config_.served_model_names;
   if (context->model_names.empty()) context->model_names.push_back(info.at("model_name"));
   context->max_model_len = info.at("max_model_len");
+  context->max_queue = config_.max_queue;
+  context->log = log_;
   context->created = seconds_since_1970();
   context->executor = workers_;
   last_step_ = std::chrono::steady_clock::now();
@@ -72,24 +94,41 @@ bool Service::wait_until_idle(std::chrono::milliseconds timeout) {
 }
 
 void Service::handle(const std::shared_ptr<Exchange>& exchange) {
-  const HttpRequest& request = exchange->request();
   try {
     allow_origin(exchange);
-    const Route* route = find_route(request.path);
-    if (request.method == "OPTIONS") {
-      answer_preflight(route, exchange);
-      return;
+    const Route* route = check(exchange);
+    if (route == nullptr) {
+      answer_preflight(find_route(exchange->request().path), exchange);
+    } else {
+      dispatch(*route, exchange);
     }
-    if (route == nullptr) throw ApiError(404, "there is no such path");
-    const std::string allowed = route->method;
-    if (request.method != allowed && !(request.method == "HEAD" && allowed == "GET")) {
-      exchange->add_header("Allow", allowed == "GET" ? "GET, HEAD, OPTIONS" : "POST, OPTIONS");
-      throw ApiError(405, "the method is not allowed here; expected " + allowed);
-    }
-    if (route->needs_key) check_key(request);
-    dispatch(*route, exchange);
   } catch (const ApiError& error) {
     exchange->respond(error.response());
+  }
+}
+
+const Service::Route* Service::check(const std::shared_ptr<Exchange>& exchange) const {
+  const HttpRequest& request = exchange->request();
+  if (request.method == "OPTIONS") return nullptr;
+  const Route* route = find_route(request.path);
+  if (route == nullptr) throw ApiError(404, "there is no such path");
+  const std::string allowed = route->method;
+  if (request.method != allowed && !(request.method == "HEAD" && allowed == "GET")) {
+    exchange->add_header("Allow", allowed == "GET" ? "GET, HEAD, OPTIONS" : "POST, OPTIONS");
+    throw ApiError(405, "the method is not allowed here; expected " + allowed);
+  }
+  if (route->needs_key) check_key(request);
+  return route;
+}
+
+bool Service::refuse_early(const std::shared_ptr<Exchange>& exchange) {
+  try {
+    (void)check(exchange);
+    return false;
+  } catch (const ApiError& error) {
+    allow_origin(exchange);
+    exchange->respond(error.response());
+    return true;
   }
 }
 
@@ -153,7 +192,7 @@ void Service::answer_preflight(const Route* route, const std::shared_ptr<Exchang
                                                                     : "POST, OPTIONS";
   response.headers = {{"Allow", methods},
                       {"Access-Control-Allow-Methods", methods},
-                      {"Access-Control-Allow-Headers", "authorization, content-type, x-request-id"},
+                      {"Access-Control-Allow-Headers", allowed_headers(exchange->request())},
                       {"Access-Control-Max-Age", kPreflightSeconds}};
   exchange->respond(std::move(response));
 }

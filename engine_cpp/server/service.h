@@ -40,6 +40,12 @@ class Service {
   // Answers, now or later, on any thread. Does not block.
   void handle(const std::shared_ptr<Exchange>& exchange);
 
+  // Answers a request for what stands before its body: wrong path or method, no key. False: handle
+  // it, with its body.
+  bool refuse_early(const std::shared_ptr<Exchange>& exchange);
+  // Headers of every answer.
+  void add_headers(const std::shared_ptr<Exchange>& exchange) { allow_origin(exchange); }
+
   // Looks whether the engine moves; call it about once a second.
   void watch_engine();
 
@@ -47,6 +53,8 @@ class Service {
   struct Route;
   static const Route* find_route(const std::string& path);
 
+  // The route of a request that may pass; throws ApiError. Null for a preflight.
+  const Route* check(const std::shared_ptr<Exchange>& exchange) const;
   void dispatch(const Route& route, const std::shared_ptr<Exchange>& exchange);
   void allow_origin(const std::shared_ptr<Exchange>& exchange);
   void answer_preflight(const Route* route, const std::shared_ptr<Exchange>& exchange);

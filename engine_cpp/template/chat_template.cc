@@ -161,7 +161,7 @@ struct ChatTemplate::Impl {
     if (chosen != nullptr) return chosen;
     std::string wanted = input.template_name.empty() ? "default" : input.template_name;
     return Status::invalid_argument("chat_template: expected one of " + list_names() + ", found " +
-                                    wanted);
+                                    (wanted.size() > 60 ? "another name" : wanted));
   }
 
   jinja::Value variables(jinja::Heap& heap, const RenderInput& input,

@@ -14,9 +14,12 @@ constexpr std::string_view kReasoningFields[] = {"reasoning_content", "thinking"
 constexpr std::string_view kTag = "CONTINUE_FINAL_MESSAGE_TAG ";
 constexpr char kPartSeparator[] = "\n";
 
+// Names are shown; a text of somebody's conversation is not.
 std::string describe(const Json& json) {
-  return json.is_string() ? json.dump(-1, ' ', true, Json::error_handler_t::replace)
-                          : std::string(json.type_name());
+  constexpr size_t kMaxNameSize = 40;
+  if (!json.is_string()) return json.type_name();
+  const std::string text = json.dump(-1, ' ', true, Json::error_handler_t::replace);
+  return text.size() > kMaxNameSize ? "a text" : text;
 }
 
 [[noreturn]] void fail(const std::string& path, const std::string& expected,
@@ -30,7 +33,7 @@ std::vector<std::string> part_texts(const Json& content, const std::string& path
   for (size_t i = 0; i < content.size(); ++i) {
     std::string where = path + "[" + std::to_string(i) + "]";
     const Json& part = content[i];
-    if (!part.is_object()) fail(where, "an object", describe(part));
+    if (!part.is_object()) fail(where, "an object", part.type_name());
     auto type = part.find("type");
     if (type == part.end()) fail(where + ".type", "\"text\"", "nothing");
     if (*type != "text") fail(where + ".type", "\"text\"", describe(*type));

@@ -25,6 +25,7 @@ class ReplaceDecoderStep : public DecoderStep {
       : splitter_(std::move(splitter)), content_(std::move(content)) {}
 
   void apply(bool, std::string* text) const override {
+    if (text->empty()) return;  // even where the pattern matches nothing
     std::string result;
     size_t covered = 0;
     const Status status = splitter_.for_each_match(*text, [&](const PatternMatch& match) {

@@ -114,7 +114,6 @@ def test_waiting_requests_are_never_started(server, way, stream):
         other.close()
 
 
-@pytest.mark.xfail(strict=True, reason="counted when a request is submitted, in vLLM when computed")
 def test_prompts_that_were_never_computed_are_not_counted(server):
     running = [send(server, ENDLESS) for _ in range(2)]
     wait_for_gauges(server, 2, 0)
@@ -198,7 +197,6 @@ def test_a_queue_that_is_full_of_tokens(server):
 @pytest.mark.parametrize(
     "body", [{"n": 8}, {"prompt": ["a"] * 7}, {"prompt": ["a"] * 2, "n": 4}], ids=str
 )
-@pytest.mark.xfail(strict=True, reason="503 and Retry-After for what never fits; 400 would say so")
 def test_requests_larger_than_the_queue(server, body):
     """Eight choices where two run and four wait: to try again is no use."""
     assert server.post(COMPLETIONS, {**BODY, **body}).status_code in (200, 400)

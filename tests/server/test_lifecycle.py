@@ -116,7 +116,6 @@ def test_wrong_flags(pinfer, chat_bundle, flags):
     failed_start(pinfer, chat_bundle, *flags, code=2)
 
 
-@pytest.mark.xfail(strict=True, reason="it starts, and no client can connect")
 @pytest.mark.parametrize("value", ["-1", "0"])
 def test_a_server_without_connections_is_refused(serve, chat_bundle, value):
     server = serve(chat_bundle, "--max-connections", value, wait=False)
@@ -125,7 +124,6 @@ def test_a_server_without_connections_is_refused(serve, chat_bundle, value):
     assert server.stop() in (1, 2) and not listened
 
 
-@pytest.mark.xfail(strict=True, reason="negative bounds are taken")
 @pytest.mark.parametrize("flag", ["--max-queue", "--max-queue-tokens"])
 def test_negative_bounds_are_refused(serve, chat_bundle, flag):
     server = serve(chat_bundle, flag, "-1", wait=False)
@@ -429,7 +427,6 @@ def test_first_process_of_a_container(pinfer, chat_bundle):
         assert time.monotonic() - begin < 2
 
 
-@pytest.mark.xfail(strict=True, reason="/ready is /health")
 def test_liveness_and_readiness_differ(serve, bundles):
     """A server that sheds load lives and is not ready."""
     flags = ("--max-num-seqs", "1", "--max-queue", "1")

@@ -118,7 +118,8 @@ def test_echo_without_tokens(client, logprobs, prompt):
         if isinstance(expected, str):
             assert choice["text"] == expected
         for top in found["top_logprobs"][1:]:
-            assert top is None if logprobs == 0 else len(top) == logprobs
+            # The token itself is always listed.
+            assert top is None if logprobs == 0 else logprobs <= len(top) <= logprobs + 1
 
 
 def test_echo_with_one_token(client):
@@ -161,7 +162,7 @@ def test_prompt_logprobs_of_cached_prompts(client, size):
         assert again["tokens"] == first["tokens"]
         assert again["token_logprobs"][1:] == pytest.approx(first["token_logprobs"][1:], abs=1e-4)
     wide = scored(5)
-    assert all(len(top) == 5 for top in wide["top_logprobs"][1:])
+    assert all(5 <= len(top) <= 6 for top in wide["top_logprobs"][1:])
     assert wide["token_logprobs"][1:] == pytest.approx(first["token_logprobs"][1:], abs=1e-4)
     shared = longer["token_logprobs"][1:size]
     assert shared == pytest.approx(first["token_logprobs"][1:size], abs=1e-4)
@@ -182,7 +183,6 @@ def test_chat_logprobs(client, top):
     assert without["choices"][0]["logprobs"] is None
 
 
-@pytest.mark.xfail(strict=True, reason="the sampled token is listed only if it is among the best")
 def test_the_sampled_token_is_among_the_alternatives(client):
     """As OpenAI has it: "there may be up to logprobs+1 elements"."""
     body = {"prompt": "a", "max_tokens": 20, "temperature": 5, "logprobs": 1, "seed": 1}
@@ -230,7 +230,6 @@ def test_answers_have_the_documented_fields(client):
     assert set(chat["choices"][0]["message"]) == {"role", "content", "refusal"}
 
 
-@pytest.mark.xfail(strict=True, reason="asked for with stream, timings are left out in silence")
 def test_timings_of_streams(client):
     body = {"prompt": "a", "max_tokens": 2, "stream": True, "timings": True}
     assert '"timings"' in client.post(COMPLETIONS, json=body).text

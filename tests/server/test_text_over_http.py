@@ -183,7 +183,6 @@ def assert_offsets(client):
             assert text[offset:].startswith(token), (token, offset, text)
 
 
-@pytest.mark.xfail(strict=True, reason="the space that the tokenizer adds before a text is counted")
 @pytest.mark.parametrize("kind", ["llama", "metaspace"])
 def test_offsets_behind_an_added_space(serve, bundles, kind):
     tokenizer = byte_fallback(["▁", *"Hey", "▁a"], kind)
@@ -192,7 +191,6 @@ def test_offsets_behind_an_added_space(serve, bundles, kind):
         assert_offsets(client)
 
 
-@pytest.mark.xfail(strict=True, reason="the length of <s> is counted, which is not in the text")
 def test_offsets_behind_a_bos(serve, bundles):
     single = [
         {"SpecialToken": {"id": "<s>", "type_id": 0}},

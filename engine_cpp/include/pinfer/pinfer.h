@@ -126,7 +126,7 @@ typedef struct pinfer_metrics {
   int64_t num_preemptions;
   int64_t prefix_cache_queries; /* tokens */
   int64_t prefix_cache_hits;    /* tokens */
-  int64_t prompt_tokens;        /* of all finished and running requests */
+  int64_t prompt_tokens;        /* of all requests that have been scheduled */
   int64_t generation_tokens;
   int64_t num_steps;
   int64_t requests_finished_stop;

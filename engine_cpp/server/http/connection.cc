@@ -57,19 +57,54 @@ std::string lower_case(std::string_view text) {
   return lower;
 }
 
+// "http://host/path?query" and "/path?query" -> "/path".
+std::string_view path_of(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!target.starts_with(scheme)) continue;
+    const size_t path = target.find('/', scheme.size());
+    target = path == std::string_view::npos ? "/" : target.substr(path);
+    break;
+  }
+  return target.substr(0, target.find_first_of("?#"));
+}
+
+// What comes before the body.
 template <typename Message>
-HttpRequest read_request(Message& message) {
+HttpRequest read_head(const Message& message) {
   HttpRequest request;
   request.method = as_view(message.method_string());
-  const std::string_view target = as_view(message.target());
-  request.path = target.substr(0, target.find_first_of("?#"));
+  request.path = path_of(as_view(message.target()));
   for (const auto& field : message) {
     request.headers.emplace_back(lower_case(as_view(field.name_string())), as_view(field.value()));
   }
-  request.body = std::move(message.body());
   request.id = request_id(request.header("x-request-id"));
   request.is_http_1_0 = message.version() < 11;
   return request;
+}
+
+// What would be read otherwise than the client, or a proxy before us, means it.
+template <typename Message>
+void check_framing(const Message& message, uint32_t max_header, uint32_t max_url) {
+  size_t size = message.method_string().size() + message.target().size() + 12;
+  for (const auto& field : message) size += field.name_string().size() + field.value().size() + 4;
+  if (size > max_header) {
+    throw ApiError(431, "the header is longer than " + std::to_string(max_header) + " bytes");
+  }
+  if (message.target().size() > max_url) {
+    throw ApiError(414, "the URL is longer than " + std::to_string(max_url) + " bytes");
+  }
+  const auto num_hosts = message.count(http::field::host);
+  if (num_hosts > 1 || (num_hosts == 0 && message.version() >= 11)) {
+    throw ApiError(400, "expected one Host header, found " + std::to_string(num_hosts));
+  }
+  const auto num_codings = message.count(http::field::transfer_encoding);
+  if (num_codings == 0) return;
+  if (num_codings > 1 || !beast::iequals(message[http::field::transfer_encoding], "chunked")) {
+    throw ApiError(501, "Transfer-Encoding: expected chunked");
+  }
+  if (message.count(http::field::content_length) > 0) {
+    throw ApiError(400, "Transfer-Encoding and Content-Length: expected one of them");
+  }
 }
 
 std::string chunk(std::string_view data) {
@@ -213,46 +248,86 @@ class Connection {
       if (error) co_return false;
       buffer_.commit(size);
     }
+    skip_empty_lines();
     Parser parser;
     parser.header_limit(config_.max_header);
     parser.body_limit(config_.max_body);
     lowest().expires_after(config_.header_timeout);
     co_await http::async_read_header(stream_, buffer_, parser, token(error));
     if (error) {
-      co_await refuse(error);
+      // A length that is too large is known with the header. (No temporaries in a condition inside
+      // co_await: gcc 12 destroys them twice.)
+      HttpRequest request;
+      if (error == http::error::body_limit) request = read_head(parser.get());
+      co_await refuse(error, std::move(request));
       co_return false;
     }
     auto& message = parser.get();
-    if (message.target().size() > config_.max_url) {
-      co_await refuse(
-          ApiError(414, "the URL is longer than " + std::to_string(config_.max_url) + " bytes"));
+    HttpRequest request = read_head(message);
+    std::optional<ApiError> fault;
+    try {
+      check_framing(message, config_.max_header, config_.max_url);
+    } catch (const ApiError& found) {
+      fault = found;
+    }
+    if (fault.has_value()) {
+      co_await refuse(*fault, std::move(request));
       co_return false;
     }
-    if (beast::iequals(message[http::field::expect], "100-continue")) {
+    if (!parser.is_done() && co_await refuse_early(request)) co_return false;
+    if (!request.is_http_1_0 && beast::iequals(message[http::field::expect], "100-continue")) {
       lowest().expires_after(config_.write_timeout);
       if (!co_await write("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
     }
     lowest().expires_after(config_.body_timeout);
     co_await http::async_read(stream_, buffer_, parser, token(error));
     if (error) {
-      co_await refuse(error);
+      co_await refuse(error, std::move(request));
       co_return false;
     }
     keep_alive_ = message.keep_alive();
-    co_return co_await answer(read_request(message));
+    request.body = std::move(message.body());
+    co_return co_await answer(std::move(request));
+  }
+
+  // Some clients end a body with a line that is not counted.
+  void skip_empty_lines() {
+    const auto is_line_end = [&] {
+      const auto bytes = static_cast<const char*>(buffer_.data().data());
+      return buffer_.size() >= 2 && bytes[0] == '\r' && bytes[1] == '\n';
+    };
+    while (is_line_end()) buffer_.consume(2);
+  }
+
+  std::shared_ptr<ConnectionExchange> make_exchange(HttpRequest request) {
+    auto exchange = std::make_shared<ConnectionExchange>(std::move(request), stream_.get_executor(),
+                                                         config_.max_unsent);
+    exchange->set_self(exchange);
+    exchange->add_header("X-Request-Id", exchange->request().id);
+    return exchange;
+  }
+
+  // True if the request was refused for what stands before its body, which stays unread.
+  asio::awaitable<bool> refuse_early(const HttpRequest& request) {
+    const auto exchange = make_exchange(request);
+    if (!host_.refuse_early(exchange)) co_return false;
+    keep_alive_ = false;
+    co_await answer_begun(exchange);
+    co_return true;
   }
 
   asio::awaitable<bool> answer(HttpRequest request) {
+    const auto exchange = make_exchange(std::move(request));
+    host_.handle(exchange);
+    co_return co_await answer_begun(exchange);
+  }
+
+  // Writes the answer as it is made.
+  asio::awaitable<bool> answer_begun(std::shared_ptr<ConnectionExchange> exchange) {
     const Clock::time_point begin = Clock::now();
-    const auto executor = stream_.get_executor();
-    const auto exchange =
-        std::make_shared<ConnectionExchange>(std::move(request), executor, config_.max_unsent);
-    exchange->set_self(exchange);
-    exchange->add_header("X-Request-Id", exchange->request().id);
     const std::shared_ptr<Answer> state = exchange->answer();
     num_written_ = 0;
     host_.track(exchange, true);
-    host_.handle(exchange);
     watch(exchange);
     const bool written = co_await write_answer(*exchange, *state);
     state->dropped = true;
@@ -351,24 +426,29 @@ class Connection {
   }
 
   // A request that could not be read. After a timeout the socket is closed already.
-  asio::awaitable<void> refuse(error_code error) {
+  asio::awaitable<void> refuse(error_code error, HttpRequest request) {
     if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-      co_await refuse(ApiError(
-          431, "the header is longer than " + std::to_string(config_.max_header) + " bytes"));
+      co_await refuse(ApiError(431, "the header is longer than " +
+                                        std::to_string(config_.max_header) + " bytes"),
+                      std::move(request));
     } else if (error == http::error::body_limit) {
       co_await refuse(
-          ApiError(413, "the body is longer than " + std::to_string(config_.max_body) + " bytes"));
+          ApiError(413, "the body is longer than " + std::to_string(config_.max_body) + " bytes"),
+          std::move(request));
     } else if (error.category() == http::make_error_code(http::error::bad_method).category() &&
                error != http::error::end_of_stream && error != http::error::partial_message) {
-      co_await refuse(ApiError(400, "not a valid HTTP request: " + error.message()));
+      co_await refuse(ApiError(400, "not a valid HTTP request: " + error.message()),
+                      std::move(request));
     }
   }
 
-  asio::awaitable<void> refuse(const ApiError& error) {
+  asio::awaitable<void> refuse(ApiError error, HttpRequest request) {
     keep_alive_ = false;
-    Answer answer(stream_.get_executor());
-    HttpResponse response = error.response();
-    co_await write(head(answer, &response) + response.body);
+    if (request.id.empty()) request.id = random_id();
+    const auto exchange = make_exchange(std::move(request));
+    host_.add_headers(exchange);
+    exchange->respond(error.response());
+    co_await answer_begun(exchange);
   }
 
   // What the client still sends is read for a while: an answer that meets a closed socket's reset

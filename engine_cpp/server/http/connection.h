@@ -20,6 +20,11 @@ struct ConnectionHost {
   const ServerConfig* config = nullptr;
   // Starts the answer to a request.
   std::function<void(std::shared_ptr<Exchange>)> handle;
+  // Looks at a request whose body has not been read yet. True: it has been answered, the body is
+  // not wanted.
+  std::function<bool(const std::shared_ptr<Exchange>&)> refuse_early;
+  // Adds the headers that every answer carries.
+  std::function<void(const std::shared_ptr<Exchange>&)> add_headers;
   // An answer has been written, or given up (then `bytes` is what was written until then).
   std::function<void(const Exchange&, int status, uint64_t bytes, double milliseconds)> done;
   // The exchanges that are being answered, for a server that stops; called with true and false.

@@ -129,7 +129,7 @@ ChatOptions read_logprobs(const Fields& body, bool stream, SamplingParams* param
 
 void handle_chat_completions(const EndpointContext& context,
                              const std::shared_ptr<Exchange>& exchange) {
-  const Json json = parse_body(exchange->request().body);
+  const Json json = read_body(context, *exchange);
   const Fields body(json);
   const std::string model = check_model(body, context);
   refuse_unsupported(body);
@@ -137,6 +137,7 @@ void handle_chat_completions(const EndpointContext& context,
   GenerationPlan plan;
   plan.param_of_prompt = "messages";
   plan.options = read_answer_options(body);
+  check_num_choices(1, plan.options.num_choices, context);
   plan.params = read_sampling_params(body, engine.default_sampling_params());
   ChatOptions options = read_logprobs(body, plan.options.stream, &plan.params);
   options.model = model;

@@ -5,6 +5,18 @@
 namespace pinfer::server {
 namespace {
 
+// A list of objects, if it is there.
+void check_objects(const Fields& fields, const char* name) {
+  const Json* list = fields.find(name);
+  if (list == nullptr) return;
+  if (!list->is_array()) refuse_value(fields.path(name), "a list of objects", *list);
+  for (size_t i = 0; i < list->size(); ++i) {
+    if (!(*list)[i].is_object()) {
+      refuse_value(fields.path(name) + "[" + std::to_string(i) + "]", "an object", (*list)[i]);
+    }
+  }
+}
+
 void check_messages(const Fields& body) {
   const Json* messages = body.find("messages");
   if (messages == nullptr) {
@@ -17,21 +29,14 @@ void check_messages(const Fields& body) {
     const Json& message = (*messages)[i];
     if (!message.is_object()) refuse_value(path, "an object", message);
     const Fields fields(message, path + ".");
+    if (const Json* content = fields.find("content")) {
+      if (!content->is_string() && !content->is_array()) {
+        refuse_value(path + ".content", "a string or a list of parts", *content);
+      }
+    }
+    check_objects(fields, "tool_calls");
     if (!fields.text("role").has_value()) {
       throw ApiError(400, path + ".role: expected a string, found none", path + ".role");
-    }
-  }
-}
-
-void check_lists(const Fields& body) {
-  for (const char* name : {"tools", "documents"}) {
-    const Json* list = body.find(name);
-    if (list == nullptr) continue;
-    if (!list->is_array()) refuse_value(name, "a list of objects", *list);
-    for (size_t i = 0; i < list->size(); ++i) {
-      if (!(*list)[i].is_object()) {
-        refuse_value(std::string(name) + "[" + std::to_string(i) + "]", "an object", (*list)[i]);
-      }
     }
   }
 }
@@ -40,7 +45,8 @@ void check_lists(const Fields& body) {
 
 std::string render_chat_prompt(const Engine& engine, const Fields& body) {
   check_messages(body);
-  check_lists(body);
+  check_objects(body, "tools");
+  check_objects(body, "documents");
   Json request = {{"parse_tool_call_arguments", true}};
   for (const char* name : {"messages", "documents", "chat_template_kwargs"}) {
     if (const Json* value = body.find(name)) request[name] = *value;

@@ -23,6 +23,7 @@ struct CompletionOptions {
   bool only_echo = false;  // max_tokens 0: what was sampled is left out
   std::optional<size_t> num_logprobs;
   bool prompt_logprobs = false;
+  bool skip_special_tokens = true;
   CompletionPrompts prompts;
 };
 
@@ -97,6 +98,7 @@ class CompletionFormat final : public AnswerFormat {
   void add_prompt(const Choice& choice, CompletionLogprobs* logprobs) const {
     if (!options_.num_logprobs.has_value()) return;
     const std::vector<int32_t>& ids = options_.prompts.ids[choice.prompt_index];
+    logprobs->begin_prompt(options_.prompts.texts[choice.prompt_index]);
     for (size_t i = 0; i < ids.size(); ++i) {
       if (i == 0 || i > choice.output.prompt_logprobs.size()) {
         logprobs->add_unpredicted(ids[i]);
@@ -108,6 +110,7 @@ class CompletionFormat final : public AnswerFormat {
 
   void add_output(const Output& piece, CompletionLogprobs* logprobs) const {
     if (!options_.num_logprobs.has_value()) return;
+    logprobs->begin_output(options_.skip_special_tokens);
     for (size_t i = 0; i < piece.token_ids.size() && i < piece.logprobs.size(); ++i) {
       logprobs->add(piece.token_ids[i], piece.logprobs[i]);
     }
@@ -208,7 +211,7 @@ void read_logprobs(const Fields& body, bool stream, CompletionOptions* options,
 }  // namespace
 
 void handle_completions(const EndpointContext& context, const std::shared_ptr<Exchange>& exchange) {
-  const Json json = parse_body(exchange->request().body);
+  const Json json = read_body(context, *exchange);
   const Fields body(json);
   CompletionOptions options;
   options.model = check_model(body, context);
@@ -219,6 +222,7 @@ void handle_completions(const EndpointContext& context, const std::shared_ptr<Ex
   plan.options = read_answer_options(body);
   plan.params = read_sampling_params(body, engine.default_sampling_params());
   options.echo = body.boolean("echo").value_or(false);
+  options.skip_special_tokens = plan.params.skip_special_tokens;
   read_logprobs(body, plan.options.stream, &options, &plan.params);
   const auto max_tokens = body.integer("max_tokens", 0, INT32_MAX);
   plan.params.max_tokens = static_cast<int32_t>(max_tokens.value_or(kDefaultMaxTokens));
@@ -230,6 +234,7 @@ void handle_completions(const EndpointContext& context, const std::shared_ptr<Ex
   }
   plan.leaves_output_out = options.only_echo;
   options.prompts = read_prompts(engine, body, options.echo);
+  check_num_choices(options.prompts.ids.size(), plan.options.num_choices, context);
   for (size_t i = 0; i < options.prompts.ids.size(); ++i) {
     const size_t size = options.prompts.ids[i].size();
     truncate_prompt(body, context.max_model_len, &options.prompts.ids[i]);

@@ -9,6 +9,7 @@
 #include "pinfer/pinfer.hpp"
 #include "server/http/exchange.h"
 #include "server/openai/json_body.h"
+#include "server/server_log.h"
 #include "server/server_metrics.h"
 
 namespace pinfer::server {
@@ -16,14 +17,25 @@ namespace pinfer::server {
 struct EndpointContext {
   std::shared_ptr<Engine> engine;
   std::shared_ptr<ServerMetrics> metrics;
+  ServerLog* log = nullptr;
   std::vector<std::string> model_names;  // the first one stands in answers
   int32_t max_model_len = 0;
+  int32_t max_queue = 0;                  // requests that may wait; 0 = no limit
   int64_t created = 0;                    // seconds since 1970
   boost::asio::any_io_executor executor;  // where answers are worded
 };
 
 // 404 unless the body's `model` is absent or one of ours; returns the name that answers show.
 std::string check_model(const Fields& body, const EndpointContext& context);
+
+// The body of a request. Fields that no endpoint knows are logged at level debug.
+Json read_body(const EndpointContext& context, const Exchange& exchange);
+
+// 400 if so many choices can never be accepted at once.
+void check_num_choices(size_t num_prompts, int32_t num_choices, const EndpointContext& context);
+
+// The fields of a body that no endpoint knows, for the log; "" if there are none.
+std::string unknown_fields(const Json& body);
 
 // "cmpl-" and a random number.
 std::string new_object_id(const std::string& prefix);

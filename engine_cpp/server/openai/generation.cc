@@ -113,11 +113,12 @@ void Generation::send_events(size_t i, const Output& piece) {
   for (Json& event : events) send_event_of(Json::array({std::move(event)}), nullptr);
 }
 
-void Generation::send_event_of(Json choices, Json usage) {
+void Generation::send_event_of(Json choices, Json usage, bool with_timings) {
   Json event = format_->header(/*stream=*/true);
   event["choices"] = std::move(choices);
   // Asked for: null in every event but the last.
   if (plan_.options.include_usage) event["usage"] = std::move(usage);
+  if (with_timings) event["timings"] = timings();
   exchange_->send_event(to_json_text(event));
 }
 
@@ -148,7 +149,9 @@ void Generation::finish_all() {
                           .decode_ms = first.decode_ms,
                           .finish_reason = first.finish_reason});
     if (plan_.options.stream) {
-      if (plan_.options.include_usage) send_event_of(Json::array(), total.json());
+      if (plan_.options.include_usage || plan_.options.timings) {
+        send_event_of(Json::array(), total.json(), plan_.options.timings);
+      }
       exchange_->send_event("[DONE]");
       exchange_->end_events();
     } else {

@@ -72,7 +72,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void finish_all();
   void fail(const ApiError& error, const std::string& finish_reason);
   void abort();
-  void send_event_of(Json choices, Json usage);
+  void send_event_of(Json choices, Json usage, bool with_timings = false);
   Usage usage() const;
   Json timings() const;
 

@@ -9,6 +9,11 @@ namespace pinfer::server {
 namespace {
 
 constexpr int kMaxDepth = 256;
+// Objects keep their keys in a list, which is searched for every new one.
+constexpr int kMaxKeys = 1024;
+
+// Ends the parsing of a body that is beyond a bound.
+struct TooLarge {};
 
 // What was found, without echoing more than a few characters of it.
 std::string describe(const Json& value) {
@@ -41,26 +46,35 @@ void refuse_value(const std::string& path, const std::string& expected, const Js
 }
 
 Json parse_body(const std::string& body) {
-  bool too_deep = false;
-  const auto check_depth = [&](int depth, Json::parse_event_t event, Json&) {
+  bool too_deep = false, too_many_keys = false;
+  std::vector<int> num_keys(kMaxDepth + 1);  // of the open object at each depth
+  const auto check_bounds = [&](int depth, Json::parse_event_t event, Json&) {
     using Event = Json::parse_event_t;
     const bool opens = event == Event::object_start || event == Event::array_start;
     too_deep |= opens && depth >= kMaxDepth;
-    return !too_deep;
+    if (too_deep) throw TooLarge();
+    const auto level = static_cast<size_t>(depth);
+    if (event == Event::object_start) num_keys[level + 1] = 0;
+    too_many_keys |= event == Event::key && ++num_keys[level] > kMaxKeys;
+    if (too_many_keys) throw TooLarge();
+    return true;
   };
   Json json;
   try {
-    json = Json::parse(body.begin(), body.end(), check_depth);
+    json = Json::parse(body.begin(), body.end(), check_bounds);
+  } catch (const TooLarge&) {
   } catch (const Json::parse_error& error) {
-    if (!too_deep) {
-      throw ApiError(400, "the body is not valid JSON, at byte " + std::to_string(error.byte));
-    }
+    throw ApiError(400, "the body is not valid JSON, at byte " + std::to_string(error.byte));
   } catch (const Json::exception&) {
     throw ApiError(400, "the body is not valid JSON: a number is out of range");
   }
   if (too_deep) {
     throw ApiError(400,
                    "the body is nested more than " + std::to_string(kMaxDepth) + " levels deep");
+  }
+  if (too_many_keys) {
+    throw ApiError(400,
+                   "an object in the body has more than " + std::to_string(kMaxKeys) + " keys");
   }
   if (!json.is_object()) {
     throw ApiError(400, "the body: expected an object, found " + describe(json));

@@ -46,7 +46,7 @@ Json chat_entry(const Engine& engine, int32_t id, double logprob) {
 }
 
 // Every character has one byte that does not continue another.
-int64_t num_characters(const std::string& bytes) {
+int64_t num_characters(std::string_view bytes) {
   return std::count_if(bytes.begin(), bytes.end(),
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
@@ -73,7 +73,30 @@ void CompletionLogprobs::add_token(int32_t id) {
   const std::string bytes = engine_.token_bytes(id);
   tokens_.push_back(readable(bytes));
   text_offsets_.push_back(text_offset_);
-  text_offset_ += num_characters(bytes);
+  if (in_prompt_) {
+    // Some tokens stand for nothing in the text (<s>), or for less than they say (a first space).
+    std::string_view rest = bytes;
+    const std::string_view text = std::string_view(prompt_text_).substr(prompt_position_);
+    if (!text.starts_with(rest) && rest.starts_with(' ')) rest.remove_prefix(1);
+    if (!text.starts_with(rest)) return;
+    prompt_position_ += rest.size();
+    text_offset_ += num_characters(rest);
+  } else if (!skip_special_tokens_ || !engine_.detokenize({id}, true).empty() ||
+             !is_valid_utf8(bytes)) {
+    text_offset_ += num_characters(bytes);
+  }
+}
+
+void CompletionLogprobs::begin_prompt(std::string_view text) {
+  in_prompt_ = true;
+  prompt_text_ = text;
+  prompt_position_ = 0;
+}
+
+void CompletionLogprobs::begin_output(bool skip_special_tokens) {
+  if (in_prompt_) text_offset_ = num_characters(prompt_text_);
+  in_prompt_ = false;
+  skip_special_tokens_ = skip_special_tokens;
 }
 
 void CompletionLogprobs::add_unpredicted(int32_t id) {
@@ -90,6 +113,9 @@ void CompletionLogprobs::add(int32_t id, const TokenLogprobs& logprobs) {
     const auto& [top_id, logprob] = logprobs.top[j];
     top[readable(engine_.token_bytes(top_id))] = finite(logprob);
   }
+  // The sampled token is always listed, as OpenAI does.
+  const std::string sampled = readable(engine_.token_bytes(id));
+  if (!top.contains(sampled)) top[sampled] = finite(logprobs.logprob);
   top_logprobs_.push_back(num_top_ == 0 ? Json(nullptr) : std::move(top));
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pinfer/pinfer.hpp"
@@ -21,9 +22,13 @@ class CompletionLogprobs {
  public:
   CompletionLogprobs(const Engine& engine, size_t num_top) : engine_(engine), num_top_(num_top) {}
 
-  // A token that nothing predicts (the first of a prompt): null.
+  // The prompt's text comes next (echo): offsets of its tokens are places in it.
+  void begin_prompt(std::string_view text);
+  // A prompt token that nothing predicts (the first): null.
   void add_unpredicted(int32_t id);
   void add(int32_t id, const TokenLogprobs& logprobs);
+  // Tokens from now on are output. skip_special_tokens: those add nothing to the text.
+  void begin_output(bool skip_special_tokens);
   // What was added since the last call.
   Json take();
 
@@ -32,6 +37,10 @@ class CompletionLogprobs {
 
   const Engine& engine_;
   const size_t num_top_;
+  std::string prompt_text_;
+  size_t prompt_position_ = 0;  // bytes that tokens have covered
+  bool in_prompt_ = false;
+  bool skip_special_tokens_ = false;
   int64_t text_offset_ = 0;  // characters
   Json tokens_ = Json::array(), token_logprobs_ = Json::array();
   Json top_logprobs_ = Json::array(), text_offsets_ = Json::array();

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdio>
 #include <random>
+#include <unordered_set>
 
 #include "server/api_error.h"
 #include "server/openai/chat_prompt.h"
@@ -17,6 +18,94 @@ std::string check_model(const Fields& body, const EndpointContext& context) {
   }
   throw ApiError(404, "the model does not exist; this server has " + context.model_names.front(),
                  "model", "model_not_found");
+}
+
+void check_num_choices(size_t num_prompts, int32_t num_choices, const EndpointContext& context) {
+  const size_t total = num_prompts * static_cast<size_t>(num_choices);
+  if (context.max_queue > 0 && total > static_cast<size_t>(context.max_queue)) {
+    throw ApiError(400,
+                   "n: " + std::to_string(num_prompts) + " prompts with " +
+                       std::to_string(num_choices) + " choices each are more than the " +
+                       std::to_string(context.max_queue) + " requests that may wait (--max-queue)",
+                   "n");
+  }
+}
+
+Json read_body(const EndpointContext& context, const Exchange& exchange) {
+  Json body = parse_body(exchange.request().body);
+  if (context.log != nullptr && context.log->is_on(PINFER_LOG_DEBUG)) {
+    const std::string unknown = unknown_fields(body);
+    if (!unknown.empty()) {
+      context.log->write(PINFER_LOG_DEBUG,
+                         exchange.request().id + ": unknown fields are ignored: " + unknown);
+    }
+  }
+  return body;
+}
+
+std::string unknown_fields(const Json& body) {
+  static const std::unordered_set<std::string> known = {"add_generation_prompt",
+                                                        "add_special_tokens",
+                                                        "allowed_token_ids",
+                                                        "audio",
+                                                        "bad_words",
+                                                        "best_of",
+                                                        "cache_salt",
+                                                        "chat_template",
+                                                        "chat_template_kwargs",
+                                                        "continue_final_message",
+                                                        "documents",
+                                                        "echo",
+                                                        "frequency_penalty",
+                                                        "function_call",
+                                                        "functions",
+                                                        "guided_choice",
+                                                        "guided_grammar",
+                                                        "guided_json",
+                                                        "guided_regex",
+                                                        "ignore_eos",
+                                                        "include_stop_str_in_output",
+                                                        "logit_bias",
+                                                        "logprobs",
+                                                        "max_completion_tokens",
+                                                        "max_tokens",
+                                                        "messages",
+                                                        "min_p",
+                                                        "min_tokens",
+                                                        "model",
+                                                        "n",
+                                                        "presence_penalty",
+                                                        "priority",
+                                                        "prompt",
+                                                        "prompt_embeds",
+                                                        "prompt_logprobs",
+                                                        "repetition_penalty",
+                                                        "response_format",
+                                                        "return_token_strs",
+                                                        "seed",
+                                                        "skip_special_tokens",
+                                                        "stop",
+                                                        "stop_token_ids",
+                                                        "stream",
+                                                        "stream_options",
+                                                        "structured_outputs",
+                                                        "suffix",
+                                                        "temperature",
+                                                        "timings",
+                                                        "tokens",
+                                                        "tool_choice",
+                                                        "tools",
+                                                        "top_k",
+                                                        "top_logprobs",
+                                                        "top_p",
+                                                        "truncate_prompt_tokens",
+                                                        "user"};
+  std::string names;
+  for (const auto& [name, value] : body.items()) {
+    if (known.count(name) > 0 || names.size() > 200) continue;
+    names += (names.empty() ? "" : ", ") + name.substr(0, 40);
+  }
+  return names;
 }
 
 std::string new_object_id(const std::string& prefix) {
@@ -47,7 +136,7 @@ void handle_models(const EndpointContext& context, const std::shared_ptr<Exchang
 }
 
 void handle_tokenize(const EndpointContext& context, const std::shared_ptr<Exchange>& exchange) {
-  const Json json = parse_body(exchange->request().body);
+  const Json json = read_body(context, *exchange);
   const Fields body(json);
   check_model(body, context);
   std::vector<int32_t> ids;
@@ -71,14 +160,21 @@ void handle_tokenize(const EndpointContext& context, const std::shared_ptr<Excha
 }
 
 void handle_detokenize(const EndpointContext& context, const std::shared_ptr<Exchange>& exchange) {
-  const Json json = parse_body(exchange->request().body);
+  const Json json = read_body(context, *exchange);
   const Fields body(json);
   check_model(body, context);
   const auto ids = body.token_ids("tokens");
   if (!ids.has_value()) throw ApiError(400, "tokens: expected a list of token ids", "tokens");
-  // Everything that the ids say, as vLLM does.
-  const std::string text = context.engine->detokenize(*ids, /*skip_special_tokens=*/false);
-  exchange->respond({.body = to_json_text({{"prompt", text}})});
+  // Everything that the ids say, as in vLLM, unless asked otherwise.
+  const bool skip_special_tokens = body.boolean("skip_special_tokens").value_or(false);
+  try {
+    const std::string text = context.engine->detokenize(*ids, skip_special_tokens);
+    exchange->respond({.body = to_json_text({{"prompt", text}})});
+  } catch (const Error& error) {  // "ids: 9999 is ..."
+    const std::string message = error.what();
+    const bool names_ids = message.starts_with("ids: ");
+    throw ApiError(400, names_ids ? "tokens: " + message.substr(5) : message, "tokens");
+  }
 }
 
 }  // namespace pinfer::server

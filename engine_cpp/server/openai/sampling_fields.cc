@@ -54,10 +54,11 @@ std::vector<std::pair<int32_t, double>> read_logit_bias(const Fields& body) {
   for (const auto& [key, value] : object->items()) {
     int32_t id = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc() || end != key.data() + key.size() || id < 0) {
-      throw ApiError(400, "logit_bias: expected token ids as keys", "logit_bias");
+    const std::string path = "logit_bias[" + (key.size() > 12 ? "..." : key) + "]";
+    // As numbers are written, so that no two keys are one id.
+    if (error != std::errc() || end != key.data() + key.size() || std::to_string(id) != key) {
+      throw ApiError(400, path + ": expected a token id as key", "logit_bias");
     }
-    const std::string path = "logit_bias[" + key + "]";
     if (!value.is_number()) refuse_value(path, "a number from -100 to 100", value);
     const double bias = value.get<double>();
     if (!(bias >= -100 && bias <= 100)) refuse_value(path, "a number from -100 to 100", value);

@@ -21,7 +21,7 @@ template <std::string (*kMap)(std::string_view)>
 Value map_case(RenderContext& context, const Value& input, Arguments& arguments) {
   bind_arguments("filter", arguments, {});
   Value text = soft_string(context.heap, input);
-  context.heap.spend_bytes(text.text().size() * 4);
+  context.heap.spend_bytes(text.text().size() * 16);
   return text_like(context.heap, text, kMap(text.text()));
 }
 
@@ -133,7 +133,7 @@ Value filter_truncate(RenderContext& context, const Value& input, Arguments& arg
 Value filter_wordcount(RenderContext& context, const Value& input, Arguments& arguments) {
   bind_arguments("wordcount", arguments, {});
   Value text = soft_string(context.heap, input);
-  context.heap.spend_bytes(text.text().size() * 4);
+  context.heap.spend_bytes(text.text().size() * 16);
   int64_t words = 0;
   bool in_word = false;
   for (char32_t c : to_code_points(text.text())) {

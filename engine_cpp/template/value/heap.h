@@ -51,7 +51,7 @@ class Heap {
     if (steps_ > limits_.max_steps) fail_steps();
   }
   // For work on `bytes` of text.
-  void spend_bytes(size_t bytes) { spend(1 + static_cast<int64_t>(bytes / 4)); }
+  void spend_bytes(size_t bytes) { spend(1 + static_cast<int64_t>(bytes / 16)); }
 
   void reserve(size_t bytes) {
     memory_bytes_ += bytes;

@@ -39,6 +39,12 @@ struct Host {
     config.max_url = 1024;
     host.config = &config;
     host.handle = answer;
+    host.refuse_early = [](const std::shared_ptr<Exchange>& exchange) {
+      if (!exchange->request().path.starts_with("/no")) return false;
+      exchange->respond({.status = 401});
+      return true;
+    };
+    host.add_headers = [](const std::shared_ptr<Exchange>&) {};
     host.done = [](const Exchange&, int, uint64_t, double) {};
     host.track = [this](const std::shared_ptr<Exchange>&, bool begins) {
       num_open += begins ? 1 : -1;
