@@ -24,8 +24,6 @@ def stays_up(client):
     assert client.get("/health").status_code == 200
 
 
-
-
 def nested(levels: int, inner: str = "", open_: str = "[", close: str = "]") -> str:
     """A body of that many levels in all."""
     count = levels - 1
