@@ -17,7 +17,7 @@ SOURCES := $(shell find CMakeLists.txt pyproject.toml csrc engine_cpp export run
              -not -name '*.pyc' 2>/dev/null)
 TEST_SOURCES := $(shell find tests -name CMakeLists.txt -o -name '*.cc' -o -name '*.h')
 
-.PHONY: demo test test-slow test-slow-subset sanitize sanitize-fast bench format lint clean install build-tests
+.PHONY: demo test test-slow test-slow-subset fuzz sanitize sanitize-fast bench format lint clean install build-tests
 .DELETE_ON_ERROR:
 
 demo: $(DEMO_BUNDLE)/manifest.json
@@ -36,7 +36,7 @@ $(DEMO_MODEL): | $(VENV)/.torch
 
 install: $(VENV)/.installed
 
-$(VENV)/.packages:
+$(VENV)/.packages: packaging/debian_packages.sh
 	packaging/debian_packages.sh build
 	mkdir -p $(VENV)
 	touch $@
@@ -51,7 +51,7 @@ $(VENV)/.installed: $(SOURCES) | $(VENV)/.torch
 	$(BIN)/pip install -q --no-build-isolation --config-settings=cmake.define.PINFER_WERROR=ON '.[export]'
 	touch $@
 
-$(VENV)/.test-tools: | $(VENV)/.torch
+$(VENV)/.test-tools: pyproject.toml packaging/debian_packages.sh | $(VENV)/.torch
 	packaging/debian_packages.sh test
 	$(BIN)/pip install -q $$($(PYTHON) packaging/extra_requirements.py test)
 	touch $@
@@ -67,13 +67,29 @@ test: build-tests lint
 	ctest --no-tests=error --test-dir $(BUILD) --output-on-failure -j 2 -LE slow
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not gpu'
 
-test-slow: build-tests
+test-slow: build-tests fuzz
+	packaging/debian_packages.sh slow
 	ctest --no-tests=error --test-dir $(BUILD) --output-on-failure
 	$(BIN)/python -m pytest -q
 
 # The part of the slow tests that CI runs: killed and racing exports, parts that only libtorch runs.
 test-slow-subset: build-tests
 	$(BIN)/python -m pytest -q -m slow tests/export/test_export_faults.py tests/export/test_part_check.py
+
+# libFuzzer targets (clang) under AddressSanitizer and UndefinedBehaviorSanitizer, one after the other.
+FUZZ_SECONDS ?= 600
+FUZZ_BUILD := build/cpu-fuzz
+FUZZERS := tokenizer/fuzz_encode tokenizer/fuzz_decode tokenizer/fuzz_tokenizer_file template/fuzz_template \
+           server/fuzz_endpoints server/fuzz_connection
+fuzz:
+	packaging/debian_packages.sh slow
+	CC=clang-19 CXX=clang++-19 cmake --preset cpu-fuzz >/dev/null
+	cmake --build --preset cpu-fuzz
+	for fuzzer in $(FUZZERS); do \
+	  corpus=$(FUZZ_BUILD)/corpus/$$(basename $$fuzzer); mkdir -p $$corpus; \
+	  $(FUZZ_BUILD)/tests/engine_cpp/$$fuzzer -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -timeout=25 \
+	    -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix=$(FUZZ_BUILD)/ $$corpus \
+	    $$(test -d tests/data/fuzz/$$(basename $$fuzzer) && echo tests/data/fuzz/$$(basename $$fuzzer)) || exit 1; done
 
 # C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer, threaded ones under ThreadSanitizer.
 sanitize: $(VENV)/.test-tools

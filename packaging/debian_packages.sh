@@ -1,14 +1,16 @@
 #!/bin/sh
 # Installs the Debian packages of a purpose, where any is missing: as root at once, else says which.
-# Usage: debian_packages.sh build|test
+# Usage: debian_packages.sh build|test|slow
 set -eu
 
 build="g++ cmake ninja-build libboost-dev libcli11-dev libonig-dev libssl-dev nlohmann-json3-dev python3 python3-venv"
 test="git libgtest-dev libsimde-dev nodejs npm"
+slow="chromium clang-19 libclang-rt-19-dev"  # a browser for the chat page, libFuzzer
 case "${1:-build}" in
   build) wanted=$build ;;
   test) wanted="$build $test" ;;
-  *) echo "usage: $0 build|test" >&2; exit 2 ;;
+  slow) wanted="$build $test $slow" ;;
+  *) echo "usage: $0 build|test|slow" >&2; exit 2 ;;
 esac
 
 # What a package provides may be there without the package (a compiler of one's own, say).
