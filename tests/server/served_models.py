@@ -18,7 +18,7 @@ ENDLESS = {"prompt": "a", "max_tokens": 60000, "ignore_eos": True, "logit_bias":
 
 
 def exported(bundles: BundleMaker, name: str, make) -> Path:
-    """make(bundles, name), unless this session has that bundle."""
+    """make(bundles, name), unless it has been made already."""
     found = bundles.folder / f"{name}-bundle"
     return found if found.exists() else make(bundles, name)
 
