@@ -19,7 +19,6 @@ from pathlib import Path
 import torch
 
 from pinfer.export.errors import ExportError
-from pinfer.export.inductor_sources import Sources
 
 BOUND_PREFIXES = ("aoti_torch_", "GOMP_", "omp_", "Sleef_")
 # Generated code calls these in static initialisers, before a table can be bound. Their values are
@@ -48,6 +47,15 @@ CPU_FEATURES = {
         "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl",
     ),
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What an artifact is compiled from."""
+
+    wrapper: str  # the model class, container functions included
+    kernels: str  # the fused loops
+    constants: tuple[str, ...]  # in the order in which the container numbers them
 
 
 @dataclass(frozen=True)

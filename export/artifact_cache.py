@@ -17,13 +17,17 @@ from typing import Any
 
 import torch
 
-from pinfer.export import artifact, inductor_sources, part_check, parts, trace
+from pinfer.export import artifact, part_check, parts
 from pinfer.export.artifact import BuiltArtifact
-from pinfer.export.trace import Part
+from pinfer.export.part import Part
 from pinfer.runtime import ops
 from pinfer.runtime.layers import modules
 
-CODE = (artifact, inductor_sources, modules, part_check, parts, trace, ops)
+# By path where an import would cost seconds.
+CODE = [
+    *(Path(module.__file__) for module in (artifact, part_check, parts, modules, ops)),
+    *(Path(__file__).with_name(name) for name in ("inductor_sources.py", "part.py", "trace.py")),
+]
 
 
 class ArtifactCache:
@@ -36,9 +40,8 @@ class ArtifactCache:
     def key(part: Part, spec: object, cpu_isa: str) -> str:
         """What `part` (made from the frozen dataclass `spec`) compiles to depends on this alone."""
         code = hashlib.sha256()
-        for module in CODE:
-            assert module.__file__ is not None
-            code.update(Path(module.__file__).read_bytes())
+        for path in CODE:
+            code.update(path.read_bytes())
         content: dict[str, Any] = {
             "part": part.name,
             "spec": _plain(spec),

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from pinfer.export import artifact, inductor_sources, parts, trace
+from pinfer.export import artifact, parts
 from pinfer.export.artifact import BuiltArtifact
 from pinfer.export.artifact_cache import ArtifactCache, default_cache_folder
 from pinfer.export.bundle_writer import BundleWriter
@@ -25,11 +25,12 @@ from pinfer.export.gguf_file import read_gguf
 from pinfer.export.model_dir import read_model_dir
 from pinfer.export.models.registry import read_spec
 from pinfer.export.models.spec import ModelSpec
+from pinfer.export.part import Part
 from pinfer.export.part_check import check_part
 from pinfer.export.providers import check_provider, missing_symbols, providers_for
+from pinfer.export.result_cache import ResultCache
 from pinfer.export.text import TextPart, add_text, build_text, text_entry, text_manifest
 from pinfer.export.text_proof import prove_text
-from pinfer.export.trace import Part
 from pinfer.export.weights import WeightsPlan, plan_weights, stored_shape, write_weights
 from pinfer.runtime.bundle.manifest import FORMAT_VERSION
 
@@ -66,7 +67,7 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
     with BundleWriter(config.output, config.force) as writer:
         _check_disk(writer.folder, weights, dtype)
         progress("text", 0, 1)
-        text = build_text(checkpoint)
+        text = build_text(checkpoint, ResultCache(_cache_folder(config, "tokenizer-tables")))
         text_proof = _prove_text(config, text)
         progress("compile", 0, 1)
         model_parts = [
@@ -144,7 +145,7 @@ def _cache_folder(config: ExportConfig, kind: str) -> Path | None:
 def _prove_text(config: ExportConfig, text: TextPart) -> dict[str, Any]:
     if not config.verify:
         return {"skipped": "--no-verify"}
-    return prove_text(text, _cache_folder(config, "text-proofs"))
+    return prove_text(text, ResultCache(_cache_folder(config, "text-proofs")))
 
 
 def _export_text(
@@ -152,7 +153,7 @@ def _export_text(
 ) -> dict[str, Any]:
     with BundleWriter(config.output, config.force) as writer:
         progress("text", 0, 1)
-        text = build_text(checkpoint)
+        text = build_text(checkpoint, ResultCache(_cache_folder(config, "tokenizer-tables")))
         manifest = text_manifest(text, _prove_text(config, text))
         progress("write", 0, 1)
         add_text(writer, text)
@@ -186,6 +187,9 @@ def compile_parts(
             key = ArtifactCache.key(part, spec, cpu_isa)
             found = None if cache is None else cache.get(key, part.name)
             if found is None:
+                # Seconds to import: an export that compiles nothing does without.
+                from pinfer.export import inductor_sources, trace
+
                 sources = inductor_sources.generate(part, trace.trace(part), cpu_isa)
                 arguments = (part.name, sources, cpu_isa, scratch / part.name)
                 pending.append((part, key, compilers.submit(artifact.build, *arguments)))

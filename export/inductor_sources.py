@@ -16,7 +16,6 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -25,18 +24,12 @@ import torch._inductor
 import torch._inductor.codecache as codecache
 import torch._inductor.cpu_vec_isa as cpu_vec_isa
 
+from pinfer.export.artifact import Sources
 from pinfer.export.errors import ExportError
-from pinfer.export.trace import Part, example_inputs
+from pinfer.export.part import Part, example_inputs
 from pinfer.runtime import ops
 
 VECTOR_ISAS = {"x86-64-v3": cpu_vec_isa.VecAVX2, "x86-64-v4": cpu_vec_isa.VecAVX512}
-
-
-@dataclass(frozen=True)
-class Sources:
-    wrapper: str  # the model class, container functions included
-    kernels: str  # the fused loops
-    constants: tuple[str, ...]  # in the order in which the container numbers them
 
 
 def generate(part: Part, program: torch.export.ExportedProgram, cpu_isa: str) -> Sources:

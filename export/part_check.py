@@ -18,7 +18,7 @@ import torch
 
 from pinfer.export.artifact import BuiltArtifact
 from pinfer.export.errors import ExportError
-from pinfer.export.trace import Part
+from pinfer.export.part import Part
 from pinfer.runtime import ops
 
 # Of the largest value, by the weights' dtype: fused loops round in another order than eager ones,

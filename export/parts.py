@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from pinfer.export.models.spec import ModelSpec
-from pinfer.export.trace import Part, PartInput
+from pinfer.export.part import Part, PartInput
 from pinfer.runtime import ops
 from pinfer.runtime.layers.layer_spec import LayerSpec
 from pinfer.runtime.layers.modules import DecoderLayer, Head

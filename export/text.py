@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
+
+import tokenizers
 
 from pinfer.export.bundle_writer import BundleWriter
 from pinfer.export.checkpoint import Checkpoint
 from pinfer.export.errors import ExportError
+from pinfer.export.result_cache import ResultCache, key_of
 from pinfer.export.template_tree import compile_chat_template
 from pinfer.export.tokenizer_special_tokens import named_special_tokens, token_id
 from pinfer.export.tokenizer_tables import compile_tokenizer
@@ -35,11 +39,13 @@ class TextPart:
     generation_defaults: dict[str, Any]
 
 
-def build_text(checkpoint: Checkpoint) -> TextPart:
-    """Compiles the text part. ExportError naming whatever is not supported."""
+def build_text(checkpoint: Checkpoint, cache: ResultCache | None = None) -> TextPart:
+    """Compiles the text part; tokenizer tables are taken from the cache where it has them.
+    ExportError naming whatever is not supported."""
     if checkpoint.tokenizer is None:
         raise ExportError(f"{checkpoint.source}: no tokenizer.json")
-    tokenizer_bin = compile_tokenizer(checkpoint.tokenizer)
+    tokenizer_json = json.dumps(checkpoint.tokenizer, ensure_ascii=False).encode()
+    tokenizer_bin = _tokenizer_tables(tokenizer_json, cache or ResultCache(None))
     tokens = special_tokens(checkpoint)
     template = None
     if checkpoint.chat_template is not None:
@@ -47,12 +53,22 @@ def build_text(checkpoint: Checkpoint) -> TextPart:
         template = json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode()
     return TextPart(
         tokenizer_bin=tokenizer_bin,
-        tokenizer_json=json.dumps(checkpoint.tokenizer, ensure_ascii=False).encode(),
+        tokenizer_json=tokenizer_json,
         chat_template_json=template,
         eos_token_ids=eos_token_ids(checkpoint, tokens),
         bos_token_id=_bos_token_id(checkpoint, tokens),
         generation_defaults=generation_defaults(checkpoint),
     )
+
+
+def _tokenizer_tables(tokenizer_json: bytes, cache: ResultCache) -> bytes:
+    code = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("tokenizer_*.py"))]
+    key = key_of(tokenizer_json, tokenizers.__version__.encode(), *code)
+    tables = cache.get(key)
+    if tables is None:
+        tables = compile_tokenizer(tokenizer_json.decode())
+        cache.put(key, tables)
+    return tables
 
 
 def add_text(writer: BundleWriter, text: TextPart) -> None:

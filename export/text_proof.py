@@ -5,10 +5,7 @@ What has been proved once is not proved again: fine-tunes share their tokenizer.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +16,7 @@ import tokenizers
 from tokenizers import Tokenizer
 
 from pinfer.export.bundle_writer import BundleWriter
+from pinfer.export.result_cache import ResultCache, key_of
 from pinfer.export.template_verify import verify_chat_template
 from pinfer.export.text import TextPart, add_text, text_manifest
 from pinfer.export.tokenizer_verify import CONTEXTS, verify_tokenizer
@@ -29,41 +27,18 @@ from pinfer.runtime.library import find_library
 EXPORT_CONTEXTS = CONTEXTS[:3]
 
 
-def prove_text(text: TextPart, cache: Path | None) -> dict[str, Any]:
-    """What was compared, for the manifest. ExportError naming the first differences. `cache`: a
-    directory of earlier results, or None."""
-    path = None if cache is None else cache / f"{_key(text)}.json"
-    if path is not None:
-        try:
-            return json.loads(path.read_text())
-        except (OSError, ValueError):
-            pass
-    proof = _prove(text)
-    if path is not None:
-        _store(path, proof)
-    return proof
-
-
-def _key(text: TextPart) -> str:
-    """Of all that the result depends on, the engine's own code included."""
-    digest = hashlib.sha256()
+def prove_text(text: TextPart, cache: ResultCache) -> dict[str, Any]:
+    """What was compared, for the manifest. ExportError naming the first differences."""
     versions = f"{tokenizers.__version__} {jinja2.__version__}".encode()
-    library = find_library().read_bytes()
-    for part in (text.tokenizer_bin, text.tokenizer_json, text.chat_template_json or b"", versions,
-                 library):  # fmt: skip
-        digest.update(hashlib.sha256(part).digest())
-    return digest.hexdigest()
-
-
-def _store(path: Path, proof: dict[str, Any]) -> None:
-    """A cache that cannot be written is not an error."""
-    staging = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        staging.write_text(json.dumps(proof))
-        os.replace(staging, path)
-    except OSError:
-        staging.unlink(missing_ok=True)
+    template = text.chat_template_json or b""
+    engine = find_library().read_bytes()
+    key = key_of(text.tokenizer_bin, text.tokenizer_json, template, versions, engine)
+    known = cache.get(key)
+    if known is not None:
+        return json.loads(known)
+    proof = _prove(text)
+    cache.put(key, json.dumps(proof).encode())
+    return proof
 
 
 def _prove(text: TextPart) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,12 +116,13 @@ def _shown(names: list[str]) -> str:
 
 def stored_tensor(plan: TensorPlan, checkpoint: Checkpoint, dtype: torch.dtype) -> torch.Tensor:
     """The tensor as the bundle stores it. ExportError if a value is not finite."""
-    parts = [checkpoint.tensors.load(name).to(torch.float32) for name, _ in plan.sources]
+    target = dtype if plan.packed else torch.float32
+    parts = [checkpoint.tensors.load(name).to(target) for name, _ in plan.sources]
+    for (name, _), part in zip(plan.sources, parts, strict=True):
+        if not torch.stack(part.aminmax()).isfinite().all():  # one pass; a NaN is both
+            raise ExportError(f"{checkpoint.source}: tensor {name}: a value is not finite")
     value = parts[0] if len(parts) == 1 else torch.cat(parts)
-    if not torch.isfinite(value).all():
-        names = ", ".join(name for name, _ in plan.sources)
-        raise ExportError(f"{checkpoint.source}: tensor {names}: a value is not finite")
-    return ops.pack_linear(value.to(dtype)) if plan.packed else value
+    return ops.pack_linear(value) if plan.packed else value
 
 
 def stored_shape(plan: TensorPlan, dtype: torch.dtype) -> tuple[tuple[int, ...], torch.dtype]:
@@ -144,16 +146,23 @@ def write_weights(
     layout = [(entry.name, *stored_shape(entry, dtype)) for entry in tensors]
     layout += [(name, tuple(value.shape), value.dtype) for name, value in extra.items()]
     header, padding = _header(layout)
-    with HashingFile(path) as file:
-        file.write(struct.pack("<Q", len(header)))
-        file.write(header)
+    # A tensor is hashed and written while the next one is read and packed.
+    with HashingFile(path) as file, ThreadPoolExecutor(max_workers=1) as writer:
+        pending = writer.submit(file.write, struct.pack("<Q", len(header)) + header)
         for i, (name, shape, stored_dtype) in enumerate(layout):
             value = extra[name] if name in extra else stored_tensor(tensors[i], checkpoint, dtype)
             assert tuple(value.shape) == shape and value.dtype == stored_dtype, name
-            file.write(value.contiguous().view(torch.uint8).numpy().data)
-            file.write(bytes(padding[i]))
+            pending.result()
+            data = value.contiguous().view(torch.uint8).numpy().data
+            pending = writer.submit(_write_padded, file, data, padding[i])
             progress(i + 1, len(layout))
+        pending.result()
         return file.finish()
+
+
+def _write_padded(file: HashingFile, data: memoryview, padding: int) -> None:
+    file.write(data)
+    file.write(bytes(padding))
 
 
 def _header(layout: list[tuple[str, tuple[int, ...], torch.dtype]]) -> tuple[bytes, list[int]]:

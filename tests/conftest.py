@@ -12,8 +12,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 @pytest.fixture(scope="session")
 def pinfer() -> Path:
-    """The installed program."""
-    path = Path(sys.executable).parent / "pinfer"
+    """The installed program, or PINFER_BINARY: another build of it (sanitizers)."""
+    path = Path(os.environ.get("PINFER_BINARY", Path(sys.executable).parent / "pinfer")).resolve()
     assert path.is_file(), f"{path} is missing: run `make install`"
     return path
 

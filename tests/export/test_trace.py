@@ -12,8 +12,8 @@ from pinfer.export.config import ExportConfig
 from pinfer.export.errors import ExportError
 from pinfer.export.exporter import export
 from pinfer.export.models.spec import ModelSpec, RotarySpec
+from pinfer.export.part import FREE_DIMENSIONS, Part, PartInput, example_sizes, fixed_sizes
 from pinfer.export.part_check import check_part
-from pinfer.export.trace import FREE_DIMENSIONS, Part, PartInput, example_sizes, fixed_sizes
 from pinfer.runtime.layers import modules
 from pinfer.runtime.layers.layer_spec import LayerSpec
 
