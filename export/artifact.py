@@ -48,6 +48,15 @@ CPU_FEATURES = {
     ),
 }  # fmt: skip
 
+# The artifact's own copy of the C++ library holds memory for exceptions from the moment it is
+# loaded, and gives it back only when asked.
+UNLOAD_SOURCE = """
+namespace __gnu_cxx { __attribute__((weak)) void __freeres(); }
+__attribute__((destructor)) static void release() {
+  if (&__gnu_cxx::__freeres != nullptr) __gnu_cxx::__freeres();
+}
+"""
+
 
 @dataclass(frozen=True)
 class Sources:
@@ -113,6 +122,7 @@ def build(name: str, sources: Sources, cpu_isa: str, folder: Path) -> BuiltArtif
         "const unsigned char _binary_constants_bin_start[1] = {0};\n"
         "const unsigned char _binary_constants_bin_end[1] = {0};\n"
     )
+    (folder / "unload.cpp").write_text(UNLOAD_SOURCE)
     # Only these names leave the artifact; templates of the C++ library would otherwise meet those
     # of other libraries in the process.
     (folder / "exports.map").write_text("{ global: AOTInductor*; pinfer_artifact_*; local: *; };\n")
@@ -124,9 +134,10 @@ def build(name: str, sources: Sources, cpu_isa: str, folder: Path) -> BuiltArtif
     _run([cxx, "-c", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
           *generated, "kernels.cpp", "-o", "kernels.o"], name, folder)  # fmt: skip
     _run([cxx, "-x", "c", "-c", "-fPIC", "constants.c", "-o", "constants.o"], name, folder)
+    _run([cxx, "-c", "-O1", "-fPIC", "unload.cpp", "-o", "unload.o"], name, folder)
     symbols = _write_trampolines(folder, name)
     _run([cxx, "-c", "trampolines.s", "-o", "trampolines.o"], name, folder)
-    objects = ["wrapper.o", "kernels.o", "constants.o", "trampolines.o"]
+    objects = ["wrapper.o", "kernels.o", "constants.o", "unload.o", "trampolines.o"]
     link = ["-shared", "-s", "-Wl,-z,defs", "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections",
             "-Wl,--build-id=none", "-Wl,--version-script=exports.map",
             "-static-libstdc++", "-static-libgcc"]  # fmt: skip

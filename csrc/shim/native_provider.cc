@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "csrc/shim/buffer_arena.h"
+#include "csrc/shim/handle_recorder.h"
 #include "csrc/shim/op_shims.h"
 #include "csrc/shim/provider.h"
 #include "csrc/threads/openmp.h"
@@ -330,7 +331,6 @@ const std::pair<std::string_view, void*> kFunctions[] = {
     entry("aoti_torch_get_strides", &get_strides),
     entry("aoti_torch_grad_mode_is_enabled", &grad_mode_is_enabled),
     entry("aoti_torch_grad_mode_set_enabled", &grad_mode_set_enabled),
-    entry("aoti_torch_new_tensor_handle", &new_tensor_handle),
 };
 
 class NativeProvider final : public ShimProvider {
@@ -341,6 +341,9 @@ class NativeProvider final : public ShimProvider {
 
   void* find(std::string_view symbol) const override {
     if (void* op = find_op_shim<NativeProvider>(symbol)) return op;
+    if (symbol == "aoti_torch_new_tensor_handle") {
+      return reinterpret_cast<void*>(&HandleRecorder::new_tensor_handle<NativeProvider>);
+    }
     if (void* function = find_openmp_function(symbol)) return function;
     if (void* function = find_vector_function(symbol)) return function;
     for (const auto& [name, function] : kFunctions) {
@@ -352,6 +355,7 @@ class NativeProvider final : public ShimProvider {
   static constexpr TensorFunctions functions_ = {
       &create_tensor_from_blob,
       &empty_strided,
+      &new_tensor_handle,
       &delete_tensor_object,
       &get_data_ptr,
       &get_dim,

@@ -22,6 +22,7 @@ struct TensorFunctions {
   AOTITorchError (*empty_strided)(int64_t ndim, const int64_t* sizes, const int64_t* strides,
                                   int32_t dtype, int32_t device_type, int32_t device_index,
                                   AtenTensorHandle* result);
+  AOTITorchError (*new_tensor_handle)(AtenTensorHandle tensor, AtenTensorHandle* result);
   AOTITorchError (*delete_tensor_object)(AtenTensorHandle tensor);
   AOTITorchError (*get_data_ptr)(AtenTensorHandle tensor, void** result);
   AOTITorchError (*get_dim)(AtenTensorHandle tensor, int64_t* result);

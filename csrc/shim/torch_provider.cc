@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/shim/handle_recorder.h"
 #include "csrc/shim/op_shims.h"
 #include "csrc/shim/own_folder.h"
 #include "csrc/shim/provider.h"
@@ -86,6 +87,9 @@ class TorchProvider final : public ShimProvider {
 
   void* find(std::string_view symbol) const override {
     if (void* op = find_op_shim<TorchProvider>(symbol)) return op;
+    if (symbol == "aoti_torch_new_tensor_handle") {
+      return reinterpret_cast<void*>(&HandleRecorder::new_tensor_handle<TorchProvider>);
+    }
     if (void* function = find_openmp_function(symbol)) return function;
     if (void* function = find_vector_function(symbol)) return function;
     if (!symbol.starts_with("aoti_torch_")) return nullptr;
@@ -106,6 +110,7 @@ class TorchProvider final : public ShimProvider {
     uint64_t (*abi_version)() = nullptr;
     find(functions_.create_tensor_from_blob, "aoti_torch_create_tensor_from_blob");
     find(functions_.empty_strided, "aoti_torch_empty_strided");
+    find(functions_.new_tensor_handle, "aoti_torch_new_tensor_handle");
     find(functions_.delete_tensor_object, "aoti_torch_delete_tensor_object");
     find(functions_.get_data_ptr, "aoti_torch_get_data_ptr");
     find(functions_.get_dim, "aoti_torch_get_dim");

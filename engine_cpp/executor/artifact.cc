@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "csrc/ops.h"
+#include "csrc/shim/handle_recorder.h"
 #include "executor/part_inputs.h"
 
 namespace pinfer {
@@ -81,6 +82,9 @@ Result<std::unique_ptr<Part>> Part::create(std::shared_ptr<Artifact> artifact,
 
 Part::~Part() {
   if (container_ != nullptr) artifact_->functions().destroy(container_);
+  for (const AtenTensorHandle handle : weight_handles_) {
+    artifact_->tensor_functions().delete_tensor_object(handle);
+  }
 }
 
 Status Part::bind_weights(const PartEntry& part, const WeightsFile& weights) {
@@ -123,11 +127,13 @@ Status Part::bind_weights(const PartEntry& part, const WeightsFile& weights) {
     }
     pairs.push_back({constant->name.c_str(), handle.value()});
   }
-  if (status.ok() &&
-      functions.bind_constants(container_, pairs.data(), pairs.size(), false, true) != 0) {
-    status = Status::internal(artifact_->path() + ": cannot bind: " + artifact_->last_error());
+  if (status.ok()) {
+    const HandleRecorder recorder(&weight_handles_);
+    if (functions.bind_constants(container_, pairs.data(), pairs.size(), false, true) != 0) {
+      status = Status::internal(artifact_->path() + ": cannot bind: " + artifact_->last_error());
+    }
   }
-  // The container keeps handles of its own over the same memory.
+  // The container made handles of its own over the same memory.
   for (const AOTInductorConstantMapEntry& pair : pairs) {
     artifact_->tensor_functions().delete_tensor_object(pair.handle);
   }

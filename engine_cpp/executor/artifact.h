@@ -91,6 +91,7 @@ class Part {
 
   std::shared_ptr<Artifact> artifact_;
   AOTInductorModelContainerHandle container_ = nullptr;
+  std::vector<AtenTensorHandle> weight_handles_;  // the container's, which it does not delete
 };
 
 }  // namespace pinfer

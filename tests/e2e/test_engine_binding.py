@@ -189,3 +189,42 @@ def test_info_and_metrics(engine):
     assert after["generation_tokens"] == before["generation_tokens"] + 8
     assert after["requests_finished_length"] == before["requests_finished_length"] + 1
     assert json.loads(json.dumps(after)) == after
+
+
+# Printed by a fresh process, so that nothing but the engine uses its heap.
+OPEN_AND_CLOSE = """
+import ctypes, gc, sys
+import pinfer
+
+class Mallinfo2(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks",
+        "fordblks", "keepcost")]
+
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype = Mallinfo2
+
+def used():
+    gc.collect()
+    info = libc.mallinfo2()
+    return info.uordblks + info.hblkhd
+
+def open_and_close(times):
+    for _ in range(times):
+        with pinfer.Engine(sys.argv[1], num_blocks=32, threads=1, provider=sys.argv[2]) as engine:
+            engine.generate([5, 6, 7], max_tokens=2)
+
+open_and_close(10)
+before = used()
+open_and_close(40)
+print((used() - before) // 40)
+"""
+
+
+@pytest.mark.parametrize("provider", ["native", "torch"])
+def test_a_closed_engine_leaves_nothing_on_the_heap(tied_bundle, provider):
+    """Not even a handle of each weight, which compiled code takes and does not give back."""
+    command = [sys.executable, "-c", OPEN_AND_CLOSE, tied_bundle, provider]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) < 512, f"{result.stdout.strip()} bytes are lost each time"
