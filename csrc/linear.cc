@@ -3,8 +3,10 @@
 #include <cstdint>
 
 #include "csrc/kernels/kernels.h"
+#include "csrc/kernels/quantized_weight.h"
 #include "csrc/ops.h"
 #include "csrc/ops_error.h"
+#include "csrc/packed_weight.h"
 #include "csrc/scratch.h"
 #include "csrc/threads/thread_pool.h"
 
@@ -50,12 +52,12 @@ int64_t rows_per_pass(int64_t row_size) {
   return std::clamp(fitting / kRowMultiple * kRowMultiple, kRowMultiple, kRowsPerPass);
 }
 
-void prepare_rows(const LinearKernel& kernel, const float* x, int64_t rows, int64_t k,
-                  int64_t row_size, char* prepared) {
-  const int64_t grain = std::max<int64_t>(1, kSerialPrepare / k);
+void prepare_rows(const LinearKernel& kernel, const LinearTask& task, const float* x, int64_t rows,
+                  char* prepared) {
+  const int64_t grain = std::max<int64_t>(1, kSerialPrepare / task.k);
   parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      kernel.prepare(x + row * k, k, prepared + row * row_size);
+      kernel.prepare(x + row * task.k, task.k, task.group_size, prepared + row * task.x_stride);
     }
   });
 }
@@ -75,31 +77,50 @@ void multiply(const LinearKernel& kernel, const LinearTask& task, int64_t rows) 
   });
 }
 
-int32_t linear(const float* x, int64_t rows, int64_t k, const void* weight, int32_t weight_dtype,
-               int64_t n, float* out) {
-  PINFER_OPS_CHECK(rows >= 0, "linear: num_tokens must be at least 0, got %lld",
-                   static_cast<long long>(rows));
+const LinearKernel& kernel_for(int32_t weight_dtype) {
+  const KernelTable& table = kernels();
+  switch (weight_dtype) {
+    case PINFER_FLOAT32:
+      return *table.linear_float32;
+    case PINFER_BFLOAT16:
+      return *table.linear_bfloat16;
+    case PINFER_INT8:
+      return *table.linear_int8;
+    default:
+      return *table.linear_int4;
+  }
+}
+
+int32_t check_weight(const PackedWeight& weight, int64_t n, int64_t k) {
+  if (const int32_t error = check_weight_format("linear", weight)) return error;
   PINFER_OPS_CHECK(k >= 1, "linear: in_features must be at least 1, got %lld",
                    static_cast<long long>(k));
   PINFER_OPS_CHECK(n >= 1, "linear: out_features must be at least 1, got %lld",
                    static_cast<long long>(n));
-  PINFER_OPS_CHECK(weight_dtype == PINFER_FLOAT32 || weight_dtype == PINFER_BFLOAT16,
-                   "linear: weight dtype must be float32 (6) or bfloat16 (15), got %d",
-                   weight_dtype);
+  PINFER_OPS_CHECK(weight.dtype != PINFER_INT8 || k <= kMaxInt8Inputs,
+                   "linear: in_features of an int8 weight must be at most %lld, got %lld",
+                   static_cast<long long>(kMaxInt8Inputs), static_cast<long long>(k));
+  return PINFER_OPS_OK;
+}
+
+int32_t linear(const float* x, int64_t rows, int64_t k, const PackedWeight& weight, int64_t n,
+               float* out) {
+  PINFER_OPS_CHECK(rows >= 0, "linear: num_tokens must be at least 0, got %lld",
+                   static_cast<long long>(rows));
+  if (const int32_t error = check_weight(weight, n, k)) return error;
   if (rows == 0) return PINFER_OPS_OK;
-  PINFER_OPS_CHECK(x != nullptr && weight != nullptr && out != nullptr,
+  PINFER_OPS_CHECK(x != nullptr && weight.data != nullptr && out != nullptr,
                    "linear: x, weight and out must not be null");
 
-  const KernelTable& table = kernels();
-  const LinearKernel& kernel =
-      weight_dtype == PINFER_FLOAT32 ? *table.linear_float32 : *table.linear_bfloat16;
-  LinearTask task{x, k * static_cast<int64_t>(sizeof(float)), k, weight, n, out, n};
+  const LinearKernel& kernel = kernel_for(weight.dtype);
+  LinearTask task{
+      x, k * static_cast<int64_t>(sizeof(float)), k, weight.data, n, out, n, weight.group_size};
   if (kernel.prepare == nullptr) {
     multiply(kernel, task, rows);
     return PINFER_OPS_OK;
   }
   static thread_local Scratch scratch;
-  task.x_stride = kernel.prepared_row_size(k);
+  task.x_stride = kernel.prepared_row_size(k, weight.group_size);
   const int64_t num_blocks = (rows + kMaxPreparedRows - 1) / kMaxPreparedRows;
   const int64_t max_rows = (rows + num_blocks - 1) / num_blocks;
   char* prepared =
@@ -107,7 +128,7 @@ int32_t linear(const float* x, int64_t rows, int64_t k, const void* weight, int3
   task.x = prepared;
   for (int64_t row = 0; row < rows; row += max_rows) {
     const int64_t count = std::min(max_rows, rows - row);
-    prepare_rows(kernel, x + row * k, count, k, task.x_stride, prepared);
+    prepare_rows(kernel, task, x + row * k, count, prepared);
     task.out = out + row * n;
     multiply(kernel, task, count);
   }
@@ -119,8 +140,9 @@ int32_t linear(const float* x, int64_t rows, int64_t k, const void* weight, int3
 }  // namespace pinfer
 
 int32_t pinfer_linear(const float* x, int64_t num_tokens, int64_t in_features, const void* weight,
-                      int32_t weight_dtype, int64_t out_features, float* out) {
+                      int32_t weight_dtype, int64_t group_size, int64_t out_features, float* out) {
   return pinfer::run_op("linear", [&] {
-    return pinfer::linear(x, num_tokens, in_features, weight, weight_dtype, out_features, out);
+    return pinfer::linear(x, num_tokens, in_features, {weight, weight_dtype, group_size},
+                          out_features, out);
   });
 }

@@ -11,7 +11,8 @@
 //   pinfer_set_num_threads().
 // - float32 results of a row do not depend on the other rows of the call nor on the number of
 //   threads, bit for bit. bfloat16 weights and caches: the same; the row is rounded to bfloat16 (to
-//   nearest even) first, products are summed in float32.
+//   nearest even) first, products are summed in float32. int8 and int4 weights: the same; the row
+//   is rounded to 8-bit integers first, with one scale (int8) or one for each group (int4).
 #pragma once
 
 #include <stdint.h>
@@ -27,6 +28,8 @@ extern "C" {
 #endif
 
 enum {
+  PINFER_INT4 = 0,  // torch has no such type: tensors of it are of bytes
+  PINFER_INT8 = 1,
   PINFER_FLOAT32 = 6,
   PINFER_BFLOAT16 = 15,
 };
@@ -44,15 +47,19 @@ PINFER_API const char* pinfer_ops_last_error(void);
 // weight: packed, in panels of 16 outputs, padded with zeros:
 //   float32   [ceil(out_features / 16), in_features, 16]
 //   bfloat16  [ceil(out_features / 16), ceil(in_features / 2), 16, 2]
+//   int8      [ceil(out_features / 16), 2 + ceil(in_features / 4), 64]: scales, sums, numbers
+//   int4      [ceil(out_features / 16), ceil(in_features / group_size), 64 + 8 * group_size]
+// (csrc/kernels/quantized_weight.h has the bytes of the last two). group_size: of int4, a multiple
+// of 32; else 0. in_features of int8 is at most 131072.
 PINFER_API int32_t pinfer_linear(const float* x, int64_t num_tokens, int64_t in_features,
-                                 const void* weight, int32_t weight_dtype, int64_t out_features,
-                                 float* out);
+                                 const void* weight, int32_t weight_dtype, int64_t group_size,
+                                 int64_t out_features, float* out);
 
 // out [num_tokens, hidden_size] = rows of a table that is packed as for pinfer_linear, with
 // vocab_size outputs and hidden_size inputs. Ids must be in [0, vocab_size).
 PINFER_API int32_t pinfer_embedding(const int32_t* token_ids, int64_t num_tokens,
-                                    const void* weight, int32_t weight_dtype, int64_t vocab_size,
-                                    int64_t hidden_size, float* out);
+                                    const void* weight, int32_t weight_dtype, int64_t group_size,
+                                    int64_t vocab_size, int64_t hidden_size, float* out);
 
 // cos, sin [num_tokens, num_freqs] of positions [num_tokens] times inv_freq [num_freqs] (a float32
 // product), times attention_scaling.
@@ -96,7 +103,8 @@ PINFER_API int32_t pinfer_set_num_threads(int32_t num_threads);
 // Threads that an op called on this thread would use.
 PINFER_API int32_t pinfer_get_num_threads(void);
 
-// The instruction set that kernels are chosen for: "portable", "avx2", "avx512", "avx512_bf16".
+// The instruction set that kernels are chosen for: "portable", "avx2", "avx2_vnni", "avx512",
+// "avx512_vnni", "avx512_bf16".
 PINFER_API const char* pinfer_get_isa(void);
 
 // Forces one of these, "" for the best again. For tests; not while an op runs. An error if the

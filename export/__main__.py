@@ -11,7 +11,16 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from pinfer.export.config import CPU_ISAS, DTYPES, PARTS, PROVIDERS, ExportConfig
+from pinfer.export.config import (
+    CPU_ISAS,
+    DTYPES,
+    EMBEDDING_FORMATS,
+    GROUP_SIZES,
+    PARTS,
+    PROVIDERS,
+    QUANTIZATIONS,
+    ExportConfig,
+)
 from pinfer.export.errors import ExportError
 
 PROGRAM = "pinfer-export"
@@ -51,6 +60,14 @@ class StageReport:
               help="The bundle directory to write.")  # fmt: skip
 @click.option("--dtype", type=click.Choice(DTYPES),
               help="Of weights and cache; default: the checkpoint's.")  # fmt: skip
+@click.option("--quantize", type=click.Choice(QUANTIZATIONS),
+              help="The layers' weights in integers, which multiply rows in int8.")  # fmt: skip
+@click.option("--group-size", type=click.Choice([str(size) for size in GROUP_SIZES]), default="32",
+              show_default=True, help="Numbers of int4 that share a scale.")  # fmt: skip
+@click.option("--quantize-embedding", type=click.Choice(EMBEDDING_FORMATS), default="int8",
+              show_default=True, help="The same of embedding and head.")  # fmt: skip
+@click.option("--kv-dtype", type=click.Choice(DTYPES),
+              help="Of the KV cache; default: that of --dtype.")  # fmt: skip
 @click.option("--cpu-isa", type=click.Choice(CPU_ISAS), default="x86-64-v3", show_default=True,
               help="Instruction set that the bundle is compiled for.")  # fmt: skip
 @click.option("--max-model-len", type=click.IntRange(min=2),
@@ -70,6 +87,10 @@ def command(
     model: Path,
     output: Path,
     dtype: str | None,
+    quantize: str | None,
+    group_size: str,
+    quantize_embedding: str,
+    kv_dtype: str | None,
     cpu_isa: str,
     max_model_len: int | None,
     force: bool,
@@ -87,6 +108,10 @@ def command(
         model=model,
         output=output,
         dtype=dtype,
+        quantize=quantize,
+        group_size=int(group_size),
+        quantize_embedding=quantize_embedding,
+        kv_dtype=kv_dtype,
         cpu_isa=cpu_isa,
         max_model_len=max_model_len,
         force=force,

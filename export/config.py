@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DTYPES = ("float32", "bfloat16")
+QUANTIZATIONS = ("int8", "int4")
+EMBEDDING_FORMATS = ("none", "int8", "int4")
+GROUP_SIZES = (32, 64, 128)
 CPU_ISAS = ("native", "x86-64-v3", "x86-64-v4")
 PROVIDERS = ("native", "torch")
 PARTS = ("text",)
@@ -18,6 +21,10 @@ class ExportConfig:
     model: Path  # Hugging Face directory or .gguf file
     output: Path  # the bundle directory to write
     dtype: str | None = None  # None: the checkpoint's; float16 becomes bfloat16
+    quantize: str | None = None  # of the layers' linear weights
+    group_size: int = 32  # of int4: numbers that share a scale
+    quantize_embedding: str = "int8"  # of embedding and head, where `quantize` is set
+    kv_dtype: str | None = None  # of the KV cache; None: dtype
     cpu_isa: str = "x86-64-v3"
     max_model_len: int | None = None  # None: the checkpoint's max_position_embeddings
     force: bool = False  # replace an existing bundle

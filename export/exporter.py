@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,15 @@ from pinfer.export.providers import check_provider, missing_symbols, providers_f
 from pinfer.export.result_cache import ResultCache
 from pinfer.export.text import TextPart, add_text, build_text, text_entry, text_manifest
 from pinfer.export.text_proof import prove_text
-from pinfer.export.weights import WeightsPlan, plan_weights, stored_shape, write_weights
+from pinfer.export.weights import (
+    WeightFormats,
+    WeightsPlan,
+    plan_weights,
+    stored_shape,
+    write_weights,
+)
 from pinfer.runtime.bundle.manifest import FORMAT_VERSION
+from pinfer.runtime.weight_format import WeightFormat
 
 BLOCK_SIZE = 16
 DEFAULT_DTYPES = {"float32": "float32", "bfloat16": "bfloat16", "float16": "bfloat16",
@@ -58,21 +65,27 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
         return _export_text(config, checkpoint, progress)
     spec = read_spec(checkpoint)
     dtype_name = _dtype_name(config, checkpoint)
-    dtype = TORCH_DTYPES[dtype_name]
+    formats = weight_formats(config, dtype_name)
+    kv_dtype_name = config.kv_dtype or dtype_name
     max_model_len = _max_model_len(config, spec)
-    weights = plan_weights(spec, checkpoint)
+    weights = plan_weights(spec, checkpoint, formats)
     for warning in weights.warnings:
         progress(f"warning: {warning}", 0, 0)
     cpu_isa = artifact.resolve_cpu_isa(config.cpu_isa)
     with BundleWriter(config.output, config.force) as writer:
-        _check_disk(writer.folder, weights, dtype)
+        _check_disk(writer.folder, weights)
         progress("text", 0, 1)
         text = build_text(checkpoint, ResultCache(_cache_folder(config, "tokenizer-tables")))
         text_proof = _prove_text(config, text)
         progress("compile", 0, 1)
         model_parts = [
-            (parts.decoder_layer(spec.layer, dtype, BLOCK_SIZE), spec.layer),
-            (parts.head(spec, dtype), spec),
+            (
+                parts.decoder_layer(
+                    spec.layer, formats.linear, TORCH_DTYPES[kv_dtype_name], BLOCK_SIZE
+                ),
+                spec.layer,
+            ),
+            (parts.head(spec, formats.embedding), spec),
         ]
         with tempfile.TemporaryDirectory(prefix="pinfer-export-") as scratch:
             compiled = compile_parts(
@@ -86,7 +99,6 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
             writer.path("weights.safetensors"),
             weights,
             checkpoint,
-            dtype,
             {"rotary.inv_freq": spec.rotary.inv_freq},
             lambda done, total: progress("weights", done, total),
         )
@@ -100,16 +112,22 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
             "exporter_version": version("pinfer"),
             "torch_version": torch.__version__.split("+")[0],
             "parts": ["model", "text"],
-            "model": _model_entry(checkpoint, spec, dtype_name, max_model_len),
+            "model": {
+                **_model_entry(checkpoint, spec, dtype_name, max_model_len),
+                "weight_format": asdict(formats.linear),
+            },
             "target": {
                 "device": "cpu",
                 "cpu_isa": cpu_isa,
                 "cpu_features": list(artifact.CPU_FEATURES[cpu_isa]),
             },
             "providers": providers_for([entry.built for entry in compiled]),
-            "kv_cache": {"dtype": dtype_name, "block_size": BLOCK_SIZE},
+            "kv_cache": {"dtype": kv_dtype_name, "block_size": BLOCK_SIZE},
             "artifacts": {entry.part.name: _artifact_entry(entry) for entry in compiled},
-            "embedding": {"weight": weights.embedding.name},
+            "embedding": {
+                "weight": weights.embedding.name,
+                "format": asdict(formats.embedding),
+            },
             "rotary": {
                 "inv_freq": "rotary.inv_freq",
                 "attention_scaling": spec.rotary.attention_scaling,
@@ -230,6 +248,19 @@ def _dtype_name(config: ExportConfig, checkpoint: Checkpoint) -> str:
     return DEFAULT_DTYPES[checkpoint.dtype]
 
 
+def weight_formats(config: ExportConfig, dtype: str) -> WeightFormats:
+    """What the options ask for: linear weights of the layers, embedding and head."""
+
+    def format_of(name: str | None) -> WeightFormat:
+        if name in (None, "none"):
+            return WeightFormat(dtype)
+        return WeightFormat(name, config.group_size if name == "int4" else 0)
+
+    if config.quantize is None:
+        return WeightFormats(format_of(None), format_of(None))
+    return WeightFormats(format_of(config.quantize), format_of(config.quantize_embedding))
+
+
 def _max_model_len(config: ExportConfig, spec: ModelSpec) -> int:
     if config.max_model_len is None:
         return spec.max_position_embeddings
@@ -241,10 +272,10 @@ def _max_model_len(config: ExportConfig, spec: ModelSpec) -> int:
     return config.max_model_len
 
 
-def _check_disk(folder: Path, weights: WeightsPlan, dtype: torch.dtype) -> None:
+def _check_disk(folder: Path, weights: WeightsPlan) -> None:
     needed = ARTIFACT_BYTES
     for plan in weights.tensors():
-        shape, stored = stored_shape(plan, dtype)
+        shape, stored = stored_shape(plan)
         needed += torch.Size(shape).numel() * stored.itemsize
     free = shutil.disk_usage(folder).free
     if free < needed:

@@ -20,18 +20,14 @@ from pinfer.export.artifact import BuiltArtifact
 from pinfer.export.errors import ExportError
 from pinfer.export.part import Part
 from pinfer.runtime import ops
+from pinfer.runtime.weight_format import WeightFormat
 
 # Of the largest value, by the weights' dtype: fused loops round in another order than eager ones,
-# and where linear rounds its input to bfloat16 a last bit becomes a bfloat16 one.
-TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 2**-7}
+# and where linear rounds its input a last bit becomes one of bfloat16 or of an 8-bit integer.
+TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 2**-7, torch.int8: 2**-6, torch.uint8: 2**-6}
 BLOCK_SIZE_DIMENSION = 2  # of v_cache [num_blocks, kv_heads, block_size, head_dim]
 CPU_DEVICE = 0
-DTYPE_CODES = {
-    torch.float32: 6,
-    torch.bfloat16: 15,
-    torch.int32: 3,
-    torch.int64: 4,
-}
+DTYPE_CODES = {**ops.DTYPE_CODES, torch.int32: 3, torch.int64: 4}
 
 
 @dataclass(frozen=True)
@@ -96,8 +92,24 @@ def _compare(
 def _random_weight(name: str, value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     if value.dim() == 1:
         return 1.0 + 0.1 * torch.randn(value.shape, generator=generator)
-    in_features = value.shape[1] * (2 if value.dim() == 4 else 1)
-    return torch.randn(value.shape, generator=generator) * in_features**-0.5
+    format = _format_of(value)
+    in_features, out_features = _features(value, format), value.shape[0] * ops.PANEL_WIDTH
+    numbers = torch.randn(out_features, in_features, generator=generator) * in_features**-0.5
+    return format.pack(numbers)
+
+
+def _format_of(packed: torch.Tensor) -> WeightFormat:
+    if packed.dtype == torch.uint8:
+        return WeightFormat("int4", ops.int4_group_size(packed))
+    return WeightFormat({torch.int8: "int8"}.get(packed.dtype, str(packed.dtype)[6:]))
+
+
+def _features(packed: torch.Tensor, format: WeightFormat) -> int:
+    """Inputs of a packed weight, the padding included."""
+    rows = packed.shape[1]
+    return {"int8": (rows - 2) * 4, "int4": rows * format.group_size, "bfloat16": rows * 2}.get(
+        format.name, rows
+    )
 
 
 def _make_inputs(part: Part, sizes: Sizes, generator: torch.Generator) -> list[torch.Tensor]:

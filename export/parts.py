@@ -9,21 +9,24 @@ from pinfer.export.part import Part, PartInput
 from pinfer.runtime import ops
 from pinfer.runtime.layers.layer_spec import LayerSpec
 from pinfer.runtime.layers.modules import DecoderLayer, Head
+from pinfer.runtime.weight_format import WeightFormat
 
 
-def decoder_layer(spec: LayerSpec, weight_dtype: torch.dtype, block_size: int) -> Part:
+def decoder_layer(
+    spec: LayerSpec, weights: WeightFormat, cache_dtype: torch.dtype, block_size: int
+) -> Part:
     hidden, half = spec.hidden_size, spec.head_dim // 2
     k_shape, v_shape = ops.kv_cache_shapes(0, block_size, spec.num_kv_heads, spec.head_dim)
     f32, i32 = torch.float32, torch.int32
     return Part(
         name="decoder_layer",
-        module=DecoderLayer(spec, weight_dtype).eval(),
+        module=DecoderLayer(spec, weights).eval(),
         inputs=(
             PartInput("x", f32, ("num_tokens", hidden)),
             PartInput("cos", f32, ("num_tokens", half)),
             PartInput("sin", f32, ("num_tokens", half)),
-            PartInput("k_cache", weight_dtype, ("num_blocks", *k_shape[1:])),
-            PartInput("v_cache", weight_dtype, ("num_blocks", *v_shape[1:])),
+            PartInput("k_cache", cache_dtype, ("num_blocks", *k_shape[1:])),
+            PartInput("v_cache", cache_dtype, ("num_blocks", *v_shape[1:])),
             PartInput("slot_mapping", torch.int64, ("num_tokens",)),
             PartInput("block_table", i32, ("num_seqs", "max_blocks")),
             PartInput("seq_lens", i32, ("num_seqs",)),
@@ -38,10 +41,10 @@ def decoder_layer(spec: LayerSpec, weight_dtype: torch.dtype, block_size: int) -
     )  # fmt: skip
 
 
-def head(spec: ModelSpec, weight_dtype: torch.dtype) -> Part:
+def head(spec: ModelSpec, weights: WeightFormat) -> Part:
     return Part(
         name="head",
-        module=Head(spec.layer, spec.vocab_size, weight_dtype).eval(),
+        module=Head(spec.layer, spec.vocab_size, weights).eval(),
         inputs=(PartInput("x", torch.float32, ("num_logits", spec.layer.hidden_size)),),
         output=PartInput("logits", torch.float32, ("num_logits", spec.vocab_size)),
     )

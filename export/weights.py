@@ -20,15 +20,24 @@ from pinfer.export.checkpoint import Checkpoint
 from pinfer.export.errors import ExportError
 from pinfer.export.models.llama import plan_layer
 from pinfer.export.models.spec import ModelSpec, TensorPlan
-from pinfer.runtime import ops
 from pinfer.runtime.bundle.hashing import HashingFile
+from pinfer.runtime.weight_format import WeightFormat
 
 ALIGNMENT = 64
 EMBEDDING = "model.embed_tokens.weight"
 LM_HEAD = "lm_head.weight"
 FINAL_NORM = "model.norm.weight"
 IGNORED_SUFFIXES = (".rotary_emb.inv_freq",)  # old checkpoints store what the config implies
-SAFETENSORS_DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.uint8: "U8"}
+SAFETENSORS_DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int8: "I8",
+                      torch.uint8: "U8"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WeightFormats:
+    """How the packed weights of a model are stored."""
+
+    linear: WeightFormat  # of the layers
+    embedding: WeightFormat  # and of the head
 
 
 @dataclass(frozen=True)
@@ -50,15 +59,15 @@ class WeightsPlan:
         return ordered
 
 
-def plan_weights(spec: ModelSpec, checkpoint: Checkpoint) -> WeightsPlan:
+def plan_weights(spec: ModelSpec, checkpoint: Checkpoint, formats: WeightFormats) -> WeightsPlan:
     """ExportError naming the tensor for a missing, unexpected or wrongly shaped one."""
     table = (spec.vocab_size, spec.layer.hidden_size)
-    embedding = TensorPlan("embedding.weight", ((EMBEDDING, table),), packed=True)
+    embedding = TensorPlan("embedding.weight", ((EMBEDDING, table),), formats.embedding)
     head, warnings = _plan_head(spec, checkpoint, embedding, table)
     plan = WeightsPlan(
-        layers=tuple(plan_layer(spec, i) for i in range(spec.num_layers)),
+        layers=tuple(plan_layer(spec, i, formats.linear) for i in range(spec.num_layers)),
         embedding=embedding,
-        final_norm=TensorPlan("norm.weight", ((FINAL_NORM, (table[1],)),), packed=False),
+        final_norm=TensorPlan("norm.weight", ((FINAL_NORM, (table[1],)),), None),
         head=head,
         warnings=warnings,
     )
@@ -77,7 +86,7 @@ def _plan_head(
         raise ExportError(
             f"{checkpoint.source}: tensor {LM_HEAD!r} is missing, and tie_word_embeddings is false"
         )
-    head = TensorPlan("head.weight", ((LM_HEAD, table),), packed=True)
+    head = TensorPlan("head.weight", ((LM_HEAD, table),), embedding.format)
     if not spec.tie_word_embeddings:
         return head, ()
     same = EMBEDDING in names and tensors.shape(LM_HEAD) == tensors.shape(EMBEDDING)
@@ -114,22 +123,23 @@ def _shown(names: list[str]) -> str:
     return ", ".join(names[:4]) + more
 
 
-def stored_tensor(plan: TensorPlan, checkpoint: Checkpoint, dtype: torch.dtype) -> torch.Tensor:
+def stored_tensor(plan: TensorPlan, checkpoint: Checkpoint) -> torch.Tensor:
     """The tensor as the bundle stores it. ExportError if a value is not finite."""
-    target = dtype if plan.packed else torch.float32
-    parts = [checkpoint.tensors.load(name).to(target) for name, _ in plan.sources]
+    format = plan.format
+    dtype = format.dtype if format is not None and format.dtype.is_floating_point else torch.float32
+    parts = [checkpoint.tensors.load(name).to(dtype) for name, _ in plan.sources]
     for (name, _), part in zip(plan.sources, parts, strict=True):
         if not torch.stack(part.aminmax()).isfinite().all():  # one pass; a NaN is both
             raise ExportError(f"{checkpoint.source}: tensor {name}: a value is not finite")
     value = parts[0] if len(parts) == 1 else torch.cat(parts)
-    return ops.pack_linear(value) if plan.packed else value
+    return value if format is None else format.pack(value)
 
 
-def stored_shape(plan: TensorPlan, dtype: torch.dtype) -> tuple[tuple[int, ...], torch.dtype]:
+def stored_shape(plan: TensorPlan) -> tuple[tuple[int, ...], torch.dtype]:
     rows = sum(shape[0] for _, shape in plan.sources)
     first = plan.sources[0][1]
-    if plan.packed:
-        return ops.packed_shape(rows, first[1], dtype), dtype
+    if plan.format is not None:
+        return plan.format.packed_shape(rows, first[1]), plan.format.dtype
     return (rows, *first[1:]), torch.float32
 
 
@@ -137,20 +147,19 @@ def write_weights(
     path: Path,
     plan: WeightsPlan,
     checkpoint: Checkpoint,
-    dtype: torch.dtype,
     extra: dict[str, torch.Tensor],
     progress: Callable[[int, int], None],
 ) -> tuple[int, str]:
     """Writes and fsyncs the file; returns (size, SHA-256). `extra` are tensors stored as is."""
     tensors = plan.tensors()
-    layout = [(entry.name, *stored_shape(entry, dtype)) for entry in tensors]
+    layout = [(entry.name, *stored_shape(entry)) for entry in tensors]
     layout += [(name, tuple(value.shape), value.dtype) for name, value in extra.items()]
     header, padding = _header(layout)
     # A tensor is hashed and written while the next one is read and packed.
     with HashingFile(path) as file, ThreadPoolExecutor(max_workers=1) as writer:
         pending = writer.submit(file.write, struct.pack("<Q", len(header)) + header)
         for i, (name, shape, stored_dtype) in enumerate(layout):
-            value = extra[name] if name in extra else stored_tensor(tensors[i], checkpoint, dtype)
+            value = extra[name] if name in extra else stored_tensor(tensors[i], checkpoint)
             assert tuple(value.shape) == shape and value.dtype == stored_dtype, name
             pending.result()
             data = value.contiguous().view(torch.uint8).numpy().data

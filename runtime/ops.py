@@ -20,7 +20,8 @@ from pinfer.runtime.library import load_library
 PANEL_WIDTH = 16  # outputs of a weight panel, tokens of a K tile
 
 # dtype codes of csrc/ops.h.
-DTYPE_CODES = {torch.float32: 6, torch.bfloat16: 15}
+DTYPE_CODES = {torch.uint8: 0, torch.int8: 1, torch.float32: 6, torch.bfloat16: 15}
+CACHE_DTYPES = (torch.float32, torch.bfloat16)
 
 _POINTER = ctypes.c_void_p
 _INT32 = ctypes.c_int32
@@ -32,11 +33,11 @@ C_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "pinfer_ops_last_error": (ctypes.c_char_p, []),
     "pinfer_linear": (
         _INT32,
-        [_POINTER, _INT64, _INT64, _POINTER, _INT32, _INT64, _POINTER],
+        [_POINTER, _INT64, _INT64, _POINTER, _INT32, _INT64, _INT64, _POINTER],
     ),
     "pinfer_embedding": (
         _INT32,
-        [_POINTER, _INT64, _POINTER, _INT32, _INT64, _INT64, _POINTER],
+        [_POINTER, _INT64, _POINTER, _INT32, _INT64, _INT64, _INT64, _POINTER],
     ),
     "pinfer_rotary_embedding": (
         _INT32,
@@ -86,7 +87,7 @@ def get_num_threads() -> int:
 
 
 def get_isa() -> str:
-    """The instruction set that kernels are chosen for: portable, avx2, avx512, avx512_bf16."""
+    """The instruction set that kernels are chosen for: portable, avx2, avx2_vnni, avx512, ..."""
     return library().pinfer_get_isa().decode()
 
 
@@ -119,6 +120,14 @@ def pack_linear(weight: Tensor) -> Tensor:
     padded = weight.new_zeros(shape[0] * PANEL_WIDTH, shape[1] * 2)
     padded[:out_features, :in_features] = weight
     return padded.view(shape[0], PANEL_WIDTH, shape[1], 2).permute(0, 2, 1, 3).contiguous()
+
+
+def int4_group_size(packed: Tensor) -> int:
+    """Numbers that share a scale in a packed int4 weight."""
+    group_size = (packed.shape[-1] - 64) // 8
+    if packed.dim() != 3 or group_size < 32 or group_size % 32 or packed.shape[-1] % 64:
+        raise ValueError(f"not a packed int4 weight: shape {tuple(packed.shape)}")
+    return group_size
 
 
 def unpack_linear(packed: Tensor, out_features: int, in_features: int) -> Tensor:
@@ -164,7 +173,7 @@ def _dense(tensor: Tensor, name: str, dtype: torch.dtype, dim: int) -> Tensor:
 
 
 def _in_place(tensor: Tensor, name: str) -> Tensor:
-    if tensor.dtype not in DTYPE_CODES or tensor.dim() != 4 or not tensor.is_contiguous():
+    if tensor.dtype not in CACHE_DTYPES or tensor.dim() != 4 or not tensor.is_contiguous():
         raise ValueError(
             f"{name} must be contiguous float32 or bfloat16 with 4 dimensions, got "
             f"{tensor.dtype} with {tensor.dim()} and strides {tuple(tensor.stride())}"
@@ -173,7 +182,14 @@ def _in_place(tensor: Tensor, name: str) -> Tensor:
 
 
 def _packed(weight: Tensor, out_features: int, in_features: int) -> Tensor:
-    shape = packed_shape(out_features, in_features, weight.dtype)
+    panels = -(-out_features // PANEL_WIDTH)
+    if weight.dtype == torch.int8:
+        shape: tuple[int, ...] = (panels, 2 + -(-in_features // 4), 64)
+    elif weight.dtype == torch.uint8:
+        group_size = int4_group_size(weight)
+        shape = (panels, -(-in_features // group_size), 64 + 8 * group_size)
+    else:
+        shape = packed_shape(out_features, in_features, weight.dtype)
     if tuple(weight.shape) != shape or not weight.is_contiguous():
         raise ValueError(
             f"weight for {out_features} outputs and {in_features} inputs must be packed and "
@@ -202,6 +218,7 @@ def _linear(x: Tensor, weight: Tensor, out_features: int) -> Tensor:
         in_features,
         weight.data_ptr(),
         DTYPE_CODES[weight.dtype],
+        int4_group_size(weight) if weight.dtype == torch.uint8 else 0,
         out_features,
         out.data_ptr(),
     )
@@ -219,6 +236,7 @@ def _embedding(token_ids: Tensor, weight: Tensor, hidden_size: int) -> Tensor:
         token_ids.shape[0],
         weight.data_ptr(),
         DTYPE_CODES[weight.dtype],
+        int4_group_size(weight) if weight.dtype == torch.uint8 else 0,
         vocab_size,
         hidden_size,
         out.data_ptr(),

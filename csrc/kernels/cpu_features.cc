@@ -33,8 +33,9 @@ CpuFeatures detect() {
   const bool has_avx512 = ((b >> 16) & 1) && ((b >> 17) & 1) && ((b >> 30) & 1) && ((b >> 31) & 1);
   features.avx512 = features.avx2 && saves_zmm && has_avx512;
   features.avx512_vnni = features.avx512 && ((c >> 11) & 1);
-  if (features.avx512 && max_subleaf >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) {
-    features.avx512_bf16 = (a >> 5) & 1;
+  if (max_subleaf >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) {
+    features.avx2_vnni = features.avx2 && ((a >> 4) & 1);
+    features.avx512_bf16 = features.avx512_vnni && ((a >> 5) & 1);
   }
   return features;
 }
@@ -45,7 +46,8 @@ CpuFeatures detect() { return {}; }
 constexpr int kNotForced = -1;
 std::atomic<int> forced_isa{kNotForced};
 
-constexpr Isa kAllIsas[] = {Isa::PORTABLE, Isa::AVX2, Isa::AVX512, Isa::AVX512_BF16};
+constexpr Isa kAllIsas[] = {Isa::PORTABLE, Isa::AVX2,        Isa::AVX2_VNNI,
+                            Isa::AVX512,   Isa::AVX512_VNNI, Isa::AVX512_BF16};
 
 }  // namespace
 
@@ -60,8 +62,12 @@ bool is_supported(Isa isa) {
       return true;
     case Isa::AVX2:
       return cpu_features().avx2;
+    case Isa::AVX2_VNNI:
+      return cpu_features().avx2_vnni;
     case Isa::AVX512:
       return cpu_features().avx512;
+    case Isa::AVX512_VNNI:
+      return cpu_features().avx512_vnni;
     case Isa::AVX512_BF16:
       return cpu_features().avx512_bf16;
   }
@@ -93,8 +99,12 @@ const char* isa_name(Isa isa) {
       return "portable";
     case Isa::AVX2:
       return "avx2";
+    case Isa::AVX2_VNNI:
+      return "avx2_vnni";
     case Isa::AVX512:
       return "avx512";
+    case Isa::AVX512_VNNI:
+      return "avx512_vnni";
     case Isa::AVX512_BF16:
       return "avx512_bf16";
   }

@@ -10,15 +10,18 @@ namespace pinfer {
 enum class Isa {
   PORTABLE,     // any processor
   AVX2,         // AVX2 and FMA
+  AVX2_VNNI,    // and AVX-VNNI's dot products of bytes
   AVX512,       // AVX-512 F, BW, DQ, VL
+  AVX512_VNNI,  // and its dot products of bytes
   AVX512_BF16,  // and its bfloat16 dot products
 };
 
 struct CpuFeatures {
-  bool avx2 = false;    // with FMA
+  bool avx2 = false;  // with FMA
+  bool avx2_vnni = false;
   bool avx512 = false;  // F, BW, DQ and VL
-  bool avx512_bf16 = false;
   bool avx512_vnni = false;
+  bool avx512_bf16 = false;
 };
 
 // Detected once. A feature counts only if the operating system saves its registers.
@@ -33,7 +36,7 @@ Isa select_isa();
 // changes nothing, if this processor does not support it.
 bool force_isa(std::optional<Isa> isa);
 
-const char* isa_name(Isa isa);  // "portable", "avx2", "avx512", "avx512_bf16"
+const char* isa_name(Isa isa);  // "portable", "avx2", ...
 std::optional<Isa> isa_from_name(std::string_view name);
 
 }  // namespace pinfer

@@ -14,7 +14,8 @@ inline constexpr int64_t kPanelWidth = 16;
 // ---- linear ----
 
 // out[rows, n] = x[rows, k] * weight^T. A row's result does not depend on how rows and panels are
-// divided over calls: each output is one sum in ascending order of k.
+// divided over calls: each output is one sum in ascending order of k (of integers, where weights
+// are quantised: quantized_weight.h has their layouts).
 struct LinearTask {
   const void* x;  // rows prepared by LinearKernel::prepare, x_stride bytes apart
   int64_t x_stride;
@@ -22,13 +23,14 @@ struct LinearTask {
   const void* weight;  // packed panels
   int64_t n;           // outputs; the last panel may be partly filled
   float* out;
-  int64_t out_stride;  // floats between rows
+  int64_t out_stride;      // floats between rows
+  int64_t group_size = 0;  // of int4
 };
 
 struct LinearKernel {
-  // Bytes of a prepared row of k numbers; 0: x is used as it is and prepare is null.
-  int64_t (*prepared_row_size)(int64_t k);
-  void (*prepare)(const float* x, int64_t k, void* prepared_row);
+  // Bytes of a prepared row of k numbers. Both are null where x is used as it is.
+  int64_t (*prepared_row_size)(int64_t k, int64_t group_size);
+  void (*prepare)(const float* x, int64_t k, int64_t group_size, void* prepared_row);
   void (*multiply)(const LinearTask& task, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                    int64_t panel_end);
 };
@@ -86,6 +88,8 @@ struct KernelTable {
   Isa isa;
   const LinearKernel* linear_float32;
   const LinearKernel* linear_bfloat16;
+  const LinearKernel* linear_int8;
+  const LinearKernel* linear_int4;
   const AttentionKernel* attention_float32;
   const AttentionKernel* attention_bfloat16;
 };
@@ -96,6 +100,11 @@ const KernelTable& kernel_table(Isa isa);
 // The table of select_isa().
 const KernelTable& kernels();
 
+extern const LinearKernel kLinearInt8Portable, kLinearInt4Portable;
+extern const LinearKernel kLinearInt8Avx2, kLinearInt4Avx2;
+extern const LinearKernel kLinearInt8Avx2Vnni, kLinearInt4Avx2Vnni;
+extern const LinearKernel kLinearInt8Avx512, kLinearInt4Avx512;
+extern const LinearKernel kLinearInt8Avx512Vnni, kLinearInt4Avx512Vnni;
 extern const LinearKernel kLinearFloat32Portable, kLinearBFloat16Portable;
 extern const AttentionKernel kAttentionFloat32Portable, kAttentionBFloat16Portable;
 extern const LinearKernel kLinearFloat32Avx2, kLinearBFloat16Avx2;

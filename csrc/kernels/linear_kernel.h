@@ -29,11 +29,11 @@ struct LinearImpl {
     return static_cast<const X*>(task.x) + row * x_stride(task);
   }
 
-  static int64_t prepared_row_size(int64_t k) {
+  static int64_t prepared_row_size(int64_t k, int64_t) {
     return Panel::steps(k) * Panel::kXStep * static_cast<int64_t>(sizeof(X));
   }
 
-  static void prepare(const float* x, int64_t k, void* prepared) {
+  static void prepare(const float* x, int64_t k, int64_t, void* prepared) {
     Panel::prepare(x, k, static_cast<X*>(prepared));
   }
 

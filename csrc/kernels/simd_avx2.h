@@ -6,6 +6,12 @@
 //   fma(a, b, c)     a * b + c; fnma(a, b, c): c - a * b
 //   min, max(a, b)   b where either is NaN
 //   select(m, a, b)  a where the mask is set, else b
+// Of quantised weights (quantized_kernel.h):
+//   kHasByteDot      dot_bytes is exact for any bytes; else for unsigned ones of at most 127
+//   dot_bytes(sum, u, s)       sum + the products of four unsigned and signed bytes of each lane
+//   sign_bytes(a, b)           a with its sign changed where b is negative
+//   dot_nibbles(sum, u, s)     the same for u of at most 15, in a form that holds 32 numbers
+//   add_nibble_dots(sum, dots) sum + what dot_nibbles has summed
 #pragma once
 
 #include <immintrin.h>
@@ -22,6 +28,9 @@ struct Simd {
   // Panels that a tile of that many rows spans: enough independent sums to hide FMA's latency.
   static constexpr int panels_for(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
 
+  static constexpr int kByteTileRows = 4;
+  static constexpr int byte_panels_for(int rows) { return rows == 1 ? 2 : 1; }
+
   using F = __m256;
   using I = __m256i;
   using M = __m256;
@@ -32,6 +41,7 @@ struct Simd {
   static F load(const float* p) { return _mm256_loadu_ps(p); }
   static void store(float* p, F x) { _mm256_storeu_ps(p, x); }
   static I load_int(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+  static void store_int(void* p, I x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
   static F load_bfloat16(const uint16_t* p) {
     const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
@@ -62,6 +72,24 @@ struct Simd {
   static I shift_right_arithmetic(I x) {
     return _mm256_srai_epi32(x, n);
   }
+
+#if defined(PINFER_VNNI)
+  static constexpr bool kHasByteDot = true;
+  static I dot_bytes(I sum, I u, I s) { return _mm256_dpbusd_avx_epi32(sum, u, s); }
+  static I dot_nibbles(I sum, I u, I s) { return dot_bytes(sum, u, s); }
+  static I add_nibble_dots(I sum, I dots) { return add_int(sum, dots); }
+#else
+  static constexpr bool kHasByteDot = false;
+  static I add_pairs(I sum, I x) {
+    return add_int(sum, _mm256_madd_epi16(x, _mm256_set1_epi16(1)));
+  }
+  static I dot_bytes(I sum, I u, I s) { return add_pairs(sum, _mm256_maddubs_epi16(u, s)); }
+  static I sign_bytes(I a, I b) { return _mm256_sign_epi8(a, b); }
+  static I dot_nibbles(I sum, I u, I s) {
+    return _mm256_add_epi16(sum, _mm256_maddubs_epi16(u, s));
+  }
+  static I add_nibble_dots(I sum, I dots) { return add_pairs(sum, dots); }
+#endif
 
   static M less(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
   static M not_less(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_NLT_UQ); }  // or NaN

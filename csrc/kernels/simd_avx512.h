@@ -19,6 +19,9 @@ struct Simd {
 #endif
   static constexpr int panels_for(int rows) { return rows <= 2 ? 8 : rows <= 6 ? 4 : 2; }
 
+  static constexpr int kByteTileRows = 8;
+  static constexpr int byte_panels_for(int rows) { return rows == 1 ? 4 : 2; }
+
   using F = __m512;
   using I = __m512i;
   using M = __mmask16;
@@ -29,6 +32,7 @@ struct Simd {
   static F load(const float* p) { return _mm512_loadu_ps(p); }
   static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
   static I load_int(const void* p) { return _mm512_loadu_si512(p); }
+  static void store_int(void* p, I x) { _mm512_storeu_si512(p, x); }
   static F load_bfloat16(const uint16_t* p) {
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
@@ -47,6 +51,26 @@ struct Simd {
   static F bfloat16_dot(I x, I w, F acc) {
     return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(w));
   }
+#endif
+
+#if defined(PINFER_VNNI)
+  static constexpr bool kHasByteDot = true;
+  static I dot_bytes(I sum, I u, I s) { return _mm512_dpbusd_epi32(sum, u, s); }
+  static I dot_nibbles(I sum, I u, I s) { return dot_bytes(sum, u, s); }
+  static I add_nibble_dots(I sum, I dots) { return add_int(sum, dots); }
+#else
+  static constexpr bool kHasByteDot = false;
+  static I add_pairs(I sum, I x) {
+    return add_int(sum, _mm512_madd_epi16(x, _mm512_set1_epi16(1)));
+  }
+  static I dot_bytes(I sum, I u, I s) { return add_pairs(sum, _mm512_maddubs_epi16(u, s)); }
+  static I sign_bytes(I a, I b) {
+    return _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(b), _mm512_setzero_si512(), a);
+  }
+  static I dot_nibbles(I sum, I u, I s) {
+    return _mm512_add_epi16(sum, _mm512_maddubs_epi16(u, s));
+  }
+  static I add_nibble_dots(I sum, I dots) { return add_pairs(sum, dots); }
 #endif
 
   static F as_float(I x) { return _mm512_castsi512_ps(x); }

@@ -22,6 +22,9 @@ struct Simd {
   static constexpr bool kHasBFloat16Dot = false;
   static constexpr int panels_for(int rows) { return rows == 1 ? 2 : 1; }
 
+  static constexpr int kByteTileRows = 2;
+  static constexpr int byte_panels_for(int) { return 1; }
+
   typedef float F __attribute__((vector_size(16)));
   typedef int32_t I __attribute__((vector_size(16)));
   typedef I M;
@@ -40,6 +43,7 @@ struct Simd {
     std::memcpy(&x, p, sizeof(x));
     return x;
   }
+  static void store_int(void* p, I x) { std::memcpy(p, &x, sizeof(x)); }
   static F load_bfloat16(const uint16_t* p) {
     const I x = {p[0], p[1], p[2], p[3]};
     return as_float(x << 16);
@@ -81,6 +85,18 @@ struct Simd {
   static I shift_right_arithmetic(I x) {
     return x >> n;
   }
+
+  static constexpr bool kHasByteDot = true;
+  static I dot_bytes(I sum, I u, I s) {
+    // A 32-bit lane holds four bytes: each in turn is brought to the lane's low or high end.
+    const I low = set1_int(0xff);
+    sum += (u & low) * ((s << 24) >> 24);
+    sum += ((u >> 8) & low) * ((s << 16) >> 24);
+    sum += ((u >> 16) & low) * ((s << 8) >> 24);
+    return sum + ((u >> 24) & low) * (s >> 24);
+  }
+  static I dot_nibbles(I sum, I u, I s) { return dot_bytes(sum, u, s); }
+  static I add_nibble_dots(I sum, I dots) { return sum + dots; }
 
   static M less(F a, F b) { return a < b; }
   static M greater_int(I a, I b) { return a > b; }

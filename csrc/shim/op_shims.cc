@@ -1,5 +1,6 @@
 #include "csrc/shim/op_shims.h"
 
+#include "csrc/kernels/quantized_weight.h"
 #include "csrc/ops_error.h"
 
 namespace pinfer {
@@ -19,6 +20,26 @@ bool DenseTensor::read(const TensorFunctions& functions, AtenTensorHandle tensor
     dense *= sizes[i];
   }
   return true;
+}
+
+int64_t int4_group_size(const DenseTensor& weight) {
+  return weight.is(AOTI_DTYPE_UINT8, 3) ? (weight.sizes[2] - kByteRow) / Int4Layout::kNumbersPerRow
+                                        : 0;
+}
+
+bool fits_linear(const DenseTensor& weight, int64_t in_features, int64_t out_features) {
+  if (weight.ndim < 3 || weight.sizes[0] != (out_features + kPanelWidth - 1) / kPanelWidth) {
+    return false;
+  }
+  if (weight.is(AOTI_DTYPE_FLOAT32, 3)) return weight.sizes[1] == in_features;
+  if (weight.is(AOTI_DTYPE_BFLOAT16, 4)) return weight.sizes[1] == (in_features + 1) / 2;
+  if (weight.is(AOTI_DTYPE_INT8, 3)) {
+    return weight.sizes[1] * kByteRow == Int8Layout::panel_bytes(in_features) &&
+           weight.sizes[2] == kByteRow;
+  }
+  const int64_t group_size = int4_group_size(weight);
+  return group_size >= 32 && weight.sizes[1] == Int4Layout::groups(in_features, group_size) &&
+         weight.sizes[2] == Int4Layout::group_bytes(group_size);
 }
 
 AOTITorchError refuse_tensors(const char* op, const char* reason) {

@@ -29,6 +29,12 @@ struct DenseTensor {
 };
 
 // Records why an op refused its tensors; returned by pinfer_ops_last_error(). Returns 1.
+// Of a packed int4 weight; 0 for another.
+int64_t int4_group_size(const DenseTensor& weight);
+
+// Whether a packed weight has the shape for so many inputs and outputs.
+bool fits_linear(const DenseTensor& weight, int64_t in_features, int64_t out_features);
+
 AOTITorchError refuse_tensors(const char* op, const char* reason);
 
 // nullptr, or what is wrong with dtypes and shapes of paged_attention's tensors, in its order.
@@ -58,17 +64,15 @@ struct OpShims {
       return refuse_tensors("linear", "tensors must be dense");
     }
     if (!x.is(AOTI_DTYPE_FLOAT32, 2)) return refuse_tensors("linear", "x must be float32 [T, K]");
-    const bool is_float32 = weight.is(AOTI_DTYPE_FLOAT32, 3);
-    const int64_t width = is_float32 ? x.sizes[1] : (x.sizes[1] + 1) / 2;
-    if ((!is_float32 && !weight.is(AOTI_DTYPE_BFLOAT16, 4)) ||
-        weight.sizes[0] != (out_features + 15) / 16 || weight.sizes[1] != width) {
+    if (!fits_linear(weight, x.sizes[1], out_features)) {
       return refuse_tensors("linear", "the packed weight does not fit x and out_features");
     }
     const int64_t sizes[2] = {x.sizes[0], out_features};
     void* out = nullptr;
     if (AOTITorchError error = empty(sizes, 2, result, &out)) return error;
     return finish(pinfer_linear(static_cast<const float*>(x.data), x.sizes[0], x.sizes[1],
-                                weight.data, weight.dtype, out_features, static_cast<float*>(out)),
+                                weight.data, weight.dtype, int4_group_size(weight), out_features,
+                                static_cast<float*>(out)),
                   result);
   }
 

@@ -156,6 +156,24 @@ void read_files(const Field& field, Manifest* manifest) {
   }
 }
 
+WeightFormat read_weight_format(const Field& field) {
+  WeightFormat format;
+  const Field name = field.at("name");
+  format.dtype = name.text() == "int4" ? AOTI_DTYPE_UINT8 : dtype_code(name.text());
+  if (format.dtype != AOTI_DTYPE_FLOAT32 && format.dtype != AOTI_DTYPE_BFLOAT16 &&
+      format.dtype != AOTI_DTYPE_INT8 && name.text() != "int4") {
+    name.fail("float32, bfloat16, int8 or int4");
+  }
+  if (name.text() == "int4") {
+    const Field group_size = field.at("group_size");
+    format.group_size = group_size.size(4096);
+    if (format.group_size < 32 || format.group_size % 32 != 0) {
+      group_size.fail("a multiple of 32");
+    }
+  }
+  return format;
+}
+
 PartEntry read_part(const Field& field, const Manifest& manifest) {
   PartEntry part;
   const Field artifact = field.at("artifact");
@@ -205,6 +223,7 @@ void read_model(const Field& root, Manifest* manifest) {
     manifest->artifacts.emplace(name, std::move(entry));
   }
   manifest->embedding_weight = root.at("embedding").at("weight").text();
+  manifest->embedding_format = read_weight_format(root.at("embedding").at("format"));
   manifest->rotary_inv_freq = root.at("rotary").at("inv_freq").text();
   manifest->rotary_attention_scaling = root.at("rotary").at("attention_scaling").number();
   for (const Field& layer : root.at("layers").items()) {

@@ -32,6 +32,12 @@ struct ArtifactEntry {
   std::vector<TensorType> constants;
 };
 
+// How a packed weight is stored (csrc/ops.h).
+struct WeightFormat {
+  int32_t dtype = -1;      // of the tensor; int4 is AOTI_DTYPE_UINT8
+  int64_t group_size = 0;  // of int4
+};
+
 // A use of an artifact: which tensor of the weights file each of its constants is.
 struct PartEntry {
   std::string artifact;
@@ -63,6 +69,7 @@ struct Manifest {
   int32_t block_size = 0;
   std::map<std::string, ArtifactEntry> artifacts;
   std::string embedding_weight, rotary_inv_freq;
+  WeightFormat embedding_format;
   double rotary_attention_scaling = 1.0;
   std::vector<PartEntry> layers;
   PartEntry head;

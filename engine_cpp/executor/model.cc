@@ -6,11 +6,20 @@
 namespace pinfer {
 namespace {
 
-// The rank-independent size of a packed weight [out, in] (csrc/ops.h).
-std::vector<int64_t> packed_shape(int64_t out_features, int64_t in_features, int32_t dtype) {
+// The shape of a packed weight (csrc/ops.h).
+std::vector<int64_t> packed_shape(int64_t out_features, int64_t in_features, int32_t dtype,
+                                  int64_t group_size) {
   const int64_t panels = (out_features + 15) / 16;
-  if (dtype == AOTI_DTYPE_FLOAT32) return {panels, in_features, 16};
-  return {panels, (in_features + 1) / 2, 16, 2};
+  switch (dtype) {
+    case AOTI_DTYPE_FLOAT32:
+      return {panels, in_features, 16};
+    case AOTI_DTYPE_BFLOAT16:
+      return {panels, (in_features + 1) / 2, 16, 2};
+    case AOTI_DTYPE_INT8:
+      return {panels, 2 + (in_features + 3) / 4, 64};
+    default:
+      return {panels, (in_features + group_size - 1) / group_size, 64 + 8 * group_size};
+  }
 }
 
 Result<const WeightTensor*> find_tensor(const WeightsFile& weights, const std::string& name,
@@ -71,11 +80,12 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Bundle> bundle,
   PINFER_RETURN_IF_ERROR(check_artifacts(manifest));
   PINFER_ASSIGN_OR_RETURN(model->weights,
                           WeightsFile::open(model->bundle->file("weights.safetensors")));
-  const int32_t dtype = dtype_code(manifest.dtype);
-  PINFER_ASSIGN_OR_RETURN(
-      model->embedding,
-      find_tensor(*model->weights, manifest.embedding_weight,
-                  packed_shape(manifest.vocab_size, manifest.hidden_size, dtype), dtype));
+  const WeightFormat& embedding = manifest.embedding_format;
+  PINFER_ASSIGN_OR_RETURN(model->embedding,
+                          find_tensor(*model->weights, manifest.embedding_weight,
+                                      packed_shape(manifest.vocab_size, manifest.hidden_size,
+                                                   embedding.dtype, embedding.group_size),
+                                      embedding.dtype));
   PINFER_ASSIGN_OR_RETURN(model->inv_freq,
                           find_tensor(*model->weights, manifest.rotary_inv_freq,
                                       {manifest.rotary_dim / 2}, AOTI_DTYPE_FLOAT32));

@@ -48,7 +48,7 @@ Status ModelRunner::prepare_layer_inputs() {
   sin_.resize(cos_.size());
   PINFER_RETURN_IF_ERROR(op_status(pinfer_embedding(
       batch_.token_ids.data(), num_tokens, model_->embedding->data, model_->embedding->dtype,
-      manifest.vocab_size, manifest.hidden_size, x_.data())));
+      manifest.embedding_format.group_size, manifest.vocab_size, manifest.hidden_size, x_.data())));
   return op_status(pinfer_rotary_embedding(
       batch_.positions.data(), num_tokens, static_cast<const float*>(model_->inv_freq->data), half,
       manifest.rotary_attention_scaling, cos_.data(), sin_.data()));

@@ -12,6 +12,7 @@ from pinfer.export.models.settings import (
 )
 from pinfer.export.models.spec import ConfigReader, ModelSpec, TensorPlan
 from pinfer.runtime.layers.layer_spec import LayerSpec
+from pinfer.runtime.weight_format import WeightFormat
 
 ARCHITECTURES = ("LlamaForCausalLM",)
 
@@ -47,8 +48,9 @@ def read_spec(reader: ConfigReader) -> ModelSpec:
     )
 
 
-def plan_layer(spec: ModelSpec, index: int) -> dict[str, TensorPlan]:
-    """For each constant of layer `index`, the checkpoint's tensors that it is made of."""
+def plan_layer(spec: ModelSpec, index: int, weights: WeightFormat) -> dict[str, TensorPlan]:
+    """For each constant of layer `index`, the checkpoint's tensors that it is made of. `weights` is
+    the format of the linear ones."""
     layer = spec.layer
     hidden, inner = layer.hidden_size, layer.intermediate_size
     q_features, kv_features = (
@@ -64,18 +66,24 @@ def plan_layer(spec: ModelSpec, index: int) -> dict[str, TensorPlan]:
     }
     plans: dict[str, TensorPlan] = {}
 
-    def add(constant: str, sources: list[tuple[str, tuple[int, ...]]], packed: bool) -> None:
-        plans[constant] = TensorPlan(f"{target}.{constant}", tuple(sources), packed)
+    def add(
+        constant: str, sources: list[tuple[str, tuple[int, ...]]], packed: bool = False
+    ) -> None:
+        format = weights if packed else None
+        plans[constant] = TensorPlan(f"{target}.{constant}", tuple(sources), format)
 
-    add("input_norm_weight", [(f"{source}.input_layernorm.weight", (hidden,))], False)
+    add("input_norm_weight", [(f"{source}.input_layernorm.weight", (hidden,))])
     add(
         "post_attention_norm_weight",
         [(f"{source}.post_attention_layernorm.weight", (hidden,))],
-        False,
     )
     for name, (group, rows, in_features, has_bias) in linears.items():
         prefix = f"{source}.{group}"
-        add(f"{name}_weight", [(f"{prefix}.{p}.weight", (n, in_features)) for p, n in rows], True)
+        add(
+            f"{name}_weight",
+            [(f"{prefix}.{p}.weight", (n, in_features)) for p, n in rows],
+            packed=True,
+        )
         if has_bias:
-            add(f"{name}_bias", [(f"{prefix}.{p}.bias", (n,)) for p, n in rows], False)
+            add(f"{name}_bias", [(f"{prefix}.{p}.bias", (n,)) for p, n in rows])
     return plans

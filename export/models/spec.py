@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from pinfer.runtime.layers.layer_spec import LayerSpec
+from pinfer.runtime.weight_format import WeightFormat
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,10 @@ class ConfigReader:
 class TensorPlan:
     """One tensor of the bundle: which tensors of the checkpoint it is made of.
 
-    `sources` are (name, shape) pairs, concatenated along dimension 0. A packed tensor is a weight
-    [out_features, in_features] in pinfer::linear's layout; others are stored as float32.
+    `sources` are (name, shape) pairs, concatenated along dimension 0. A tensor with a format is a
+    weight [out_features, in_features], packed for pinfer::linear; others are stored as float32.
     """
 
     name: str
     sources: tuple[tuple[str, tuple[int, ...]], ...]
-    packed: bool
+    format: WeightFormat | None

@@ -12,6 +12,7 @@ from safetensors import safe_open
 from pinfer.runtime.bundle.manifest import BundleError, read_manifest
 from pinfer.runtime.layers.layer_spec import LayerSpec
 from pinfer.runtime.layers.modules import DecoderLayer, Head
+from pinfer.runtime.weight_format import WeightFormat
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -34,13 +35,14 @@ class Model:
                 return file.get_tensor(name)
 
             self.embedding = load(self.manifest["embedding"]["weight"])
+            embedding_format = WeightFormat(**self.manifest["embedding"]["format"])
             self.inv_freq = load(self.manifest["rotary"]["inv_freq"])
             self.layers = []
             for entry in self.manifest["layers"]:
-                layer = DecoderLayer(self.layer_spec, self.dtype)
+                layer = DecoderLayer(self.layer_spec, WeightFormat(**model["weight_format"]))
                 _set_weights(layer, {k: load(v) for k, v in entry["weights"].items()}, path)
                 self.layers.append(layer.eval())
-            self.head = Head(self.layer_spec, model["vocab_size"], self.dtype)
+            self.head = Head(self.layer_spec, model["vocab_size"], embedding_format)
             weights = self.manifest["head"]["weights"]
             _set_weights(self.head, {k: load(v) for k, v in weights.items()}, path)
 

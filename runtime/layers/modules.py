@@ -1,6 +1,7 @@
 """The parts of a model as plain modules: what torch.export traces, and what the reference runs.
 
-Residual stream and norms are float32 in every dtype; weights are packed for pinfer::linear. The
+Residual stream and norms are float32 in every dtype; weights are packed for pinfer::linear, in any
+of its formats. The
 modules are written for tracing: weights are parameters, sizes come from the spec, and the number
 of tokens [num_tokens] and of requests [num_seqs] stay free.
 """
@@ -10,8 +11,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from pinfer.runtime import ops
+from pinfer.runtime import ops  # noqa: F401  (registers torch.ops.pinfer)
 from pinfer.runtime.layers.layer_spec import LayerSpec
+from pinfer.runtime.weight_format import WeightFormat
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -28,14 +30,14 @@ def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch
 class DecoderLayer(nn.Module):
     """Attention and gated MLP with their norms. Parameters, in the order of the artifact."""
 
-    def __init__(self, spec: LayerSpec, weight_dtype: torch.dtype) -> None:
+    def __init__(self, spec: LayerSpec, weights: WeightFormat) -> None:
         super().__init__()
         self.spec = spec
         hidden = spec.hidden_size
 
         def linear(name: str, out_features: int, in_features: int, bias: bool) -> None:
-            shape = ops.packed_shape(out_features, in_features, weight_dtype)
-            setattr(self, f"{name}_weight", _parameter(shape, weight_dtype))
+            shape = weights.packed_shape(out_features, in_features)
+            setattr(self, f"{name}_weight", _parameter(shape, weights.dtype))
             if bias:
                 setattr(self, f"{name}_bias", _parameter((out_features,), torch.float32))
 
@@ -94,13 +96,13 @@ class DecoderLayer(nn.Module):
 class Head(nn.Module):
     """Final norm and logits of the selected rows."""
 
-    def __init__(self, spec: LayerSpec, vocab_size: int, weight_dtype: torch.dtype) -> None:
+    def __init__(self, spec: LayerSpec, vocab_size: int, weights: WeightFormat) -> None:
         super().__init__()
         self.vocab_size = vocab_size
         self.eps = spec.rms_norm_eps
         self.norm_weight = _parameter((spec.hidden_size,), torch.float32)
-        shape = ops.packed_shape(vocab_size, spec.hidden_size, weight_dtype)
-        self.linear_weight = _parameter(shape, weight_dtype)
+        shape = weights.packed_shape(vocab_size, spec.hidden_size)
+        self.linear_weight = _parameter(shape, weights.dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = rms_norm(x, self.norm_weight, self.eps)

@@ -121,14 +121,14 @@ void bm_linear(benchmark::State& state) {
   const Weights weights(k, n, dtype);
   const std::vector<float> x = random_floats(static_cast<size_t>(num_tokens * k), 1);
   std::vector<float> out(static_cast<size_t>(num_tokens * n));
-  if (pinfer_linear(x.data(), num_tokens, k, weights.copy(0), dtype, n, out.data()) != 0 ||
+  if (pinfer_linear(x.data(), num_tokens, k, weights.copy(0), dtype, 0, n, out.data()) != 0 ||
       !linear_is_right(weights, x, num_tokens, out)) {
     state.SkipWithError("wrong result");
     return;
   }
   int64_t i = 0;
   for (auto _ : state) {
-    pinfer_linear(x.data(), num_tokens, k, weights.copy(++i), dtype, n, out.data());
+    pinfer_linear(x.data(), num_tokens, k, weights.copy(++i), dtype, 0, n, out.data());
   }
   state.counters["GB/s"] = benchmark::Counter(static_cast<double>(weights.copy_bytes) * 1e-9,
                                               benchmark::Counter::kIsIterationInvariantRate);

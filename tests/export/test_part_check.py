@@ -17,6 +17,7 @@ from pinfer.export.parts import decoder_layer
 from pinfer.export.providers import missing_symbols
 from pinfer.runtime.layers import modules
 from pinfer.runtime.layers.layer_spec import LayerSpec
+from pinfer.runtime.weight_format import FLOAT32
 
 SPEC = LayerSpec(
     hidden_size=48, intermediate_size=40, num_heads=3, num_kv_heads=1, head_dim=16,
@@ -117,4 +118,4 @@ def test_what_no_provider_has():
     symbols = ("aoti_torch_proxy_executor_call_function", "aoti_torch_cpu_sort_stable", "Sleef_x")
     assert missing_symbols("torch", symbols) == [symbols[0], symbols[2]]
     assert missing_symbols("native", symbols) == list(symbols)
-    assert isinstance(modules.Head(SPEC, 10, torch.float32), nn.Module)
+    assert isinstance(modules.Head(SPEC, 10, FLOAT32), nn.Module)

@@ -16,6 +16,7 @@ from pinfer.export.part import FREE_DIMENSIONS, Part, PartInput, example_sizes, 
 from pinfer.export.part_check import check_part
 from pinfer.runtime.layers import modules
 from pinfer.runtime.layers.layer_spec import LayerSpec
+from pinfer.runtime.weight_format import FLOAT32
 
 USUAL = LayerSpec(
     hidden_size=64, intermediate_size=96, num_heads=4, num_kv_heads=4, head_dim=16,
@@ -43,7 +44,7 @@ def model_spec(layer, vocab_size):
 
 def model_parts(layer, vocab_size):
     spec = model_spec(layer, vocab_size)
-    return parts.decoder_layer(layer, torch.float32, 16), parts.head(spec, torch.float32)
+    return parts.decoder_layer(layer, FLOAT32, torch.float32, 16), parts.head(spec, FLOAT32)
 
 
 def test_usual_examples_where_no_size_is_taken():

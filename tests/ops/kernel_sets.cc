@@ -9,6 +9,8 @@ namespace pinfer {
 #if defined(PINFER_HAVE_SIMDE)
 extern const LinearKernel kLinearFloat32Emulated, kLinearBFloat16Emulated;
 extern const AttentionKernel kAttentionFloat32Emulated, kAttentionBFloat16Emulated;
+extern const LinearKernel kLinearInt8Emulated, kLinearInt4Emulated;
+extern const LinearKernel kLinearInt8VnniEmulated, kLinearInt4VnniEmulated;
 extern const LinearKernel kLinearBFloat16DotEmulated;
 extern const AttentionKernel kAttentionBFloat16DotEmulated;
 extern const VectorFunctionTable kVectorFunctionsEmulated;
@@ -21,7 +23,7 @@ void say_what_is_missing() {
   static bool said = false;
   if (said) return;
   said = true;
-  for (Isa isa : {Isa::AVX2, Isa::AVX512, Isa::AVX512_BF16}) {
+  for (Isa isa : {Isa::AVX2, Isa::AVX2_VNNI, Isa::AVX512, Isa::AVX512_VNNI, Isa::AVX512_BF16}) {
     if (!is_supported(isa)) {
       std::fprintf(stderr, "note: this processor has no %s: not run natively\n", isa_name(isa));
     }
@@ -36,19 +38,21 @@ void say_what_is_missing() {
 std::vector<KernelSet> available_kernel_sets() {
   say_what_is_missing();
   std::vector<KernelSet> sets;
-  for (Isa isa : {Isa::PORTABLE, Isa::AVX2, Isa::AVX512, Isa::AVX512_BF16}) {
+  for (Isa isa : {Isa::PORTABLE, Isa::AVX2, Isa::AVX2_VNNI, Isa::AVX512, Isa::AVX512_VNNI,
+                  Isa::AVX512_BF16}) {
     if (!is_supported(isa)) continue;
     const KernelTable& table = kernel_table(isa);
-    sets.push_back({isa_name(isa), table.linear_float32, table.linear_bfloat16,
-                    table.attention_float32, table.attention_bfloat16});
+    sets.push_back({isa_name(isa), table.linear_float32, table.linear_bfloat16, table.linear_int8,
+                    table.linear_int4, table.attention_float32, table.attention_bfloat16});
   }
 #if defined(PINFER_HAVE_SIMDE)
   if (is_supported(Isa::AVX2)) {
     sets.push_back({"avx512_emulated_by_simde", &kLinearFloat32Emulated, &kLinearBFloat16Emulated,
-                    &kAttentionFloat32Emulated, &kAttentionBFloat16Emulated});
+                    &kLinearInt8Emulated, &kLinearInt4Emulated, &kAttentionFloat32Emulated,
+                    &kAttentionBFloat16Emulated});
     sets.push_back({"avx512_bf16_emulated_by_simde", &kLinearFloat32Emulated,
-                    &kLinearBFloat16DotEmulated, &kAttentionFloat32Emulated,
-                    &kAttentionBFloat16DotEmulated});
+                    &kLinearBFloat16DotEmulated, &kLinearInt8VnniEmulated, &kLinearInt4VnniEmulated,
+                    &kAttentionFloat32Emulated, &kAttentionBFloat16DotEmulated});
   }
 #endif
   return sets;

@@ -15,6 +15,8 @@ struct KernelSet {
   std::string name;
   const LinearKernel* linear_float32;
   const LinearKernel* linear_bfloat16;
+  const LinearKernel* linear_int8;
+  const LinearKernel* linear_int4;
   const AttentionKernel* attention_float32;
   const AttentionKernel* attention_bfloat16;
 };

@@ -44,10 +44,10 @@ std::vector<float> multiply(const LinearKernel& kernel, const Problem& p, int64_
   LinearTask task{p.x.data(), p.k * 4, p.k, p.packed.data(), p.n, out.data(), p.n};
   std::vector<uint8_t> prepared;
   if (kernel.prepare != nullptr) {
-    task.x_stride = kernel.prepared_row_size(p.k);
+    task.x_stride = kernel.prepared_row_size(p.k, 0);
     prepared.resize(static_cast<size_t>(p.rows * task.x_stride));
     for (int64_t row = 0; row < p.rows; ++row) {
-      kernel.prepare(p.x.data() + row * p.k, p.k, prepared.data() + row * task.x_stride);
+      kernel.prepare(p.x.data() + row * p.k, p.k, 0, prepared.data() + row * task.x_stride);
     }
     task.x = prepared.data();
   }

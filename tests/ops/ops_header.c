@@ -4,5 +4,5 @@
 int32_t pinfer_test_linear_from_c(const float* x, const float* weight, float* out);
 
 int32_t pinfer_test_linear_from_c(const float* x, const float* weight, float* out) {
-  return pinfer_linear(x, 1, 1, weight, PINFER_FLOAT32, 1, out);
+  return pinfer_linear(x, 1, 1, weight, PINFER_FLOAT32, 0, 1, out);
 }

@@ -127,7 +127,7 @@ TEST(OpsTest, LinearIsTheSameForAnyNumberOfThreadsAndRows) {
         dtype == PINFER_FLOAT32 ? pack_float32(weight, kN, kK) : pack_bfloat16(weight, kN, kK);
     std::vector<float> alone(kRows * kN);
     for (int64_t row = 0; row < kRows; ++row) {
-      ASSERT_EQ(pinfer_linear(x.data() + row * kK, 1, kK, packed.data(), dtype, kN,
+      ASSERT_EQ(pinfer_linear(x.data() + row * kK, 1, kK, packed.data(), dtype, 0, kN,
                               alone.data() + row * kN),
                 0);
     }
@@ -135,7 +135,7 @@ TEST(OpsTest, LinearIsTheSameForAnyNumberOfThreadsAndRows) {
       ThreadPool pool(threads);
       ThreadPool::Scope scope(&pool);
       std::vector<float> out(kRows * kN);
-      ASSERT_EQ(pinfer_linear(x.data(), kRows, kK, packed.data(), dtype, kN, out.data()), 0);
+      ASSERT_EQ(pinfer_linear(x.data(), kRows, kK, packed.data(), dtype, 0, kN, out.data()), 0);
       EXPECT_EQ(std::memcmp(alone.data(), out.data(), out.size() * 4), 0) << threads;
     }
   }
@@ -146,8 +146,9 @@ TEST(OpsTest, ThreadsOfTheirOwnRunAtOnce) {
   const auto x = random_floats(kRows * kK, 1), weight = random_floats(kN * kK, 2);
   const auto packed = pack_bfloat16(weight, kN, kK);
   std::vector<float> expected(kRows * kN);
-  ASSERT_EQ(pinfer_linear(x.data(), kRows, kK, packed.data(), PINFER_BFLOAT16, kN, expected.data()),
-            0);
+  ASSERT_EQ(
+      pinfer_linear(x.data(), kRows, kK, packed.data(), PINFER_BFLOAT16, 0, kN, expected.data()),
+      0);
   std::vector<std::thread> threads;
   std::vector<int> wrong(3);
   ThreadPool pool(2);
@@ -156,7 +157,7 @@ TEST(OpsTest, ThreadsOfTheirOwnRunAtOnce) {
       ThreadPool::Scope scope(&pool);
       std::vector<float> out(kRows * kN);
       for (int round = 0; round < 100; ++round) {
-        if (pinfer_linear(x.data(), kRows, kK, packed.data(), PINFER_BFLOAT16, kN, out.data()) !=
+        if (pinfer_linear(x.data(), kRows, kK, packed.data(), PINFER_BFLOAT16, 0, kN, out.data()) !=
                 0 ||
             out != expected) {
           ++wrong[i];
@@ -183,7 +184,7 @@ TEST(OpsTest, EmptyStep) {
       pinfer_paged_attention(nullptr, nullptr, nullptr, nullptr, nullptr, PINFER_FLOAT32, nullptr,
                              nullptr, nullptr, &start, 1, 0, 0, 0, 0, 1, 1, 8, 0, 16, 0, nullptr),
       0);
-  EXPECT_EQ(pinfer_linear(nullptr, 0, 8, nullptr, PINFER_FLOAT32, 8, nullptr), 0);
+  EXPECT_EQ(pinfer_linear(nullptr, 0, 8, nullptr, PINFER_FLOAT32, 0, 8, nullptr), 0);
 }
 
 void expect_error(int32_t code, const std::string& part) {
@@ -194,22 +195,26 @@ void expect_error(int32_t code, const std::string& part) {
 
 TEST(OpsTest, LinearChecks) {
   float x[4] = {}, out[16] = {};
-  expect_error(pinfer_linear(x, -1, 4, x, PINFER_FLOAT32, 1, out), "num_tokens");
-  expect_error(pinfer_linear(x, 1, 0, x, PINFER_FLOAT32, 1, out), "in_features");
-  expect_error(pinfer_linear(x, 1, 4, x, PINFER_FLOAT32, 0, out), "out_features");
-  expect_error(pinfer_linear(x, 1, 4, x, 5, 1, out), "dtype must be float32 (6) or bfloat16 (15)");
-  expect_error(pinfer_linear(nullptr, 1, 4, x, PINFER_FLOAT32, 1, out), "null");
+  expect_error(pinfer_linear(x, -1, 4, x, PINFER_FLOAT32, 0, 1, out), "num_tokens");
+  expect_error(pinfer_linear(x, 1, 0, x, PINFER_FLOAT32, 0, 1, out), "in_features");
+  expect_error(pinfer_linear(x, 1, 4, x, PINFER_FLOAT32, 0, 0, out), "out_features");
+  expect_error(pinfer_linear(x, 1, 4, x, 5, 0, 1, out), "dtype must be float32 (6), bfloat16 (15)");
+  expect_error(pinfer_linear(x, 1, 4, x, PINFER_INT4, 0, 1, out), "multiple of 32");
+  expect_error(pinfer_linear(x, 1, 4, x, PINFER_INT8, 32, 1, out), "group_size must be 0");
+  expect_error(pinfer_linear(x, 1, 200000, x, PINFER_INT8, 0, 1, out), "at most 131072");
+  expect_error(pinfer_linear(nullptr, 1, 4, x, PINFER_FLOAT32, 0, 1, out), "null");
 }
 
 TEST(OpsTest, EmbeddingChecks) {
   const float weight[32] = {};
   float out[2];
   const int32_t ids[] = {0, 16};
-  expect_error(pinfer_embedding(ids, 2, weight, PINFER_FLOAT32, 16, 1, out),
+  expect_error(pinfer_embedding(ids, 2, weight, PINFER_FLOAT32, 0, 16, 1, out),
                "token_ids[1] must be in [0, 16), got 16");
   const int32_t negative[] = {-1};
-  expect_error(pinfer_embedding(negative, 1, weight, PINFER_FLOAT32, 16, 1, out), "got -1");
-  expect_error(pinfer_embedding(ids, 1, weight, 0, 16, 1, out), "dtype");
+  expect_error(pinfer_embedding(negative, 1, weight, PINFER_FLOAT32, 0, 16, 1, out), "got -1");
+  expect_error(pinfer_embedding(ids, 1, weight, 5, 0, 16, 1, out), "dtype");
+  expect_error(pinfer_embedding(ids, 1, weight, PINFER_INT4, 24, 16, 1, out), "group_size");
 }
 
 TEST(OpsTest, AttentionChecks) {
@@ -262,9 +267,9 @@ TEST(OpsTest, AttentionSizeChecks) {
 
 TEST(OpsTest, ErrorsAreThreadLocalAndCleared) {
   float x[16] = {}, out[1];
-  expect_error(pinfer_linear(x, -1, 1, x, PINFER_FLOAT32, 1, out), "num_tokens");
+  expect_error(pinfer_linear(x, -1, 1, x, PINFER_FLOAT32, 0, 1, out), "num_tokens");
   std::thread([] { EXPECT_STREQ(pinfer_ops_last_error(), ""); }).join();
-  EXPECT_EQ(pinfer_linear(x, 1, 1, x, PINFER_FLOAT32, 1, out), 0);
+  EXPECT_EQ(pinfer_linear(x, 1, 1, x, PINFER_FLOAT32, 0, 1, out), 0);
   EXPECT_STREQ(pinfer_ops_last_error(), "");
 }
 
@@ -310,7 +315,8 @@ TEST(SettingsTest, ForcedIsa) {
   EXPECT_STREQ(pinfer_get_isa(), "portable");
   ASSERT_EQ(pinfer_force_isa(""), 0);
   EXPECT_EQ(pinfer_get_isa(), best);
-  for (Isa isa : {Isa::PORTABLE, Isa::AVX2, Isa::AVX512, Isa::AVX512_BF16}) {
+  for (Isa isa : {Isa::PORTABLE, Isa::AVX2, Isa::AVX2_VNNI, Isa::AVX512, Isa::AVX512_VNNI,
+                  Isa::AVX512_BF16}) {
     EXPECT_EQ(isa_from_name(isa_name(isa)), isa);
     if (!is_supported(isa)) expect_error(pinfer_force_isa(isa_name(isa)), "does not support");
   }

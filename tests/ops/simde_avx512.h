@@ -52,6 +52,9 @@ inline __m512i emulated_srai_epi32(__m512i x, int n) {
 #define _mm512_cvtps_pd emulated_cvtps_pd
 #define _mm512_cvtpd_ps emulated_cvtpd_ps
 #define _mm512_srai_epi32 emulated_srai_epi32
+// Declared with a wrong number of arguments.
+#undef _mm512_madd_epi16
+#define _mm512_madd_epi16(a, b) simde_mm512_madd_epi16(a, b)
 // Only ever the upper half.
 #undef _mm512_extractf32x8_ps
 #define _mm512_extractf32x8_ps(x, n) emulated_upper_ps(x)

@@ -1,0 +1,189 @@
+"""How weights of linear layers are stored: in floats, or quantised to int8 or int4.
+
+The bytes are those of csrc/kernels/quantized_weight.h: panels of 16 outputs, rows of 64 bytes. An
+int8 output has one scale; int4 numbers have a scale and a minimum (float16) for each group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pinfer.runtime import ops
+
+ROW_BYTES = 64
+PANEL = ops.PANEL_WIDTH
+# Ranges that are tried for a group of int4, as parts of what its numbers span.
+INT4_RANGES = (1.0, 0.94, 0.88, 0.82, 0.76)
+QUANTIZED_AT_A_TIME = 1 << 22  # numbers
+
+
+@dataclass(frozen=True)
+class WeightFormat:
+    name: str  # float32, bfloat16, int8 or int4
+    group_size: int = 0  # of int4
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the packed tensor; int4 is stored as bytes."""
+        return {
+            "float32": torch.float32,
+            "bfloat16": torch.bfloat16,
+            "int8": torch.int8,
+            "int4": torch.uint8,
+        }[self.name]
+
+    def packed_shape(self, out_features: int, in_features: int) -> tuple[int, ...]:
+        panels = -(-out_features // PANEL)
+        if self.name == "int8":
+            return (panels, 2 + -(-in_features // 4), ROW_BYTES)
+        if self.name == "int4":
+            return (panels, -(-in_features // self.group_size), ROW_BYTES + 8 * self.group_size)
+        return ops.packed_shape(out_features, in_features, self.dtype)
+
+    def pack(self, weight: Tensor) -> Tensor:
+        """A weight [out_features, in_features] in any float dtype, rounded to this format."""
+        if self.name == "int8":
+            return pack_int8(*quantize_int8(weight))
+        if self.name == "int4":
+            return pack_int4(*quantize_int4(weight, self.group_size))
+        return ops.pack_linear(weight.to(self.dtype))
+
+    def unpack(self, packed: Tensor, out_features: int, in_features: int) -> Tensor:
+        """What the packed weight stands for, float32 [out_features, in_features]."""
+        if self.name == "int8":
+            return _unpack_int8(packed, out_features, in_features)
+        if self.name == "int4":
+            return _unpack_int4(packed, out_features, in_features)
+        return ops.unpack_linear(packed, out_features, in_features).float()
+
+
+FLOAT32 = WeightFormat("float32")
+BFLOAT16 = WeightFormat("bfloat16")
+INT8 = WeightFormat("int8")
+
+
+def quantize_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """(int8 numbers [out_features, in_features], float32 scales [out_features])."""
+    weight = weight.float()
+    scales = weight.abs().amax(1) / 127
+    numbers = torch.round(weight / torch.where(scales == 0, 1, scales)[:, None])
+    return numbers.clamp(-127, 127).to(torch.int8), scales
+
+
+def pack_int8(numbers: Tensor, scales: Tensor) -> Tensor:
+    """int8 [out_features, in_features] of at most 127 in size, and float32 [out_features]."""
+    out_features, in_features = numbers.shape
+    panels, rows, _ = INT8.packed_shape(out_features, in_features)
+    padded = numbers.new_zeros(panels * PANEL, (rows - 2) * 4)
+    padded[:out_features, :in_features] = numbers
+    padded_scales = scales.new_zeros(panels * PANEL)
+    padded_scales[:out_features] = scales
+    sums = padded.sum(1, dtype=torch.int32)
+    steps = padded.view(panels, PANEL, rows - 2, 4).permute(0, 2, 1, 3)
+    return torch.cat(
+        [
+            padded_scales.view(torch.int8).view(panels, 1, ROW_BYTES),
+            sums.view(torch.int8).view(panels, 1, ROW_BYTES),
+            steps.reshape(panels, rows - 2, ROW_BYTES),
+        ],
+        1,
+    )
+
+
+def _unpack_int8(packed: Tensor, out_features: int, in_features: int) -> Tensor:
+    panels, rows, _ = packed.shape
+    scales = packed[:, 0].contiguous().view(torch.float32).reshape(-1, 1)
+    steps = packed[:, 2:].reshape(panels, rows - 2, PANEL, 4).permute(0, 2, 1, 3)
+    numbers = steps.reshape(panels * PANEL, -1).float()
+    return (numbers * scales)[:out_features, :in_features].contiguous()
+
+
+def quantize_int4(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(uint8 numbers below 16 [out_features, in_features], float16 scales and minima
+    [out_features, groups]): of several ranges the one with the least squared error."""
+    out_features, in_features = weight.shape
+    groups = -(-in_features // group_size)
+    rows = max(1, QUANTIZED_AT_A_TIME // (groups * group_size))
+    parts = [_quantize_rows(weight[i : i + rows], group_size) for i in range(0, out_features, rows)]
+    numbers, scales, minima = (torch.cat(part) for part in zip(*parts, strict=True))
+    return numbers[:, :in_features], scales, minima
+
+
+def _quantize_rows(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor, Tensor]:
+    num_rows, in_features = weight.shape
+    gap = -in_features % group_size
+    # The last number again does not widen a group's range.
+    values = torch.cat([weight.float(), weight[:, -1:].float().expand(-1, gap)], 1)
+    values = values.view(num_rows, -1, group_size)
+    low, high = values.amin(2, keepdim=True), values.amax(2, keepdim=True)
+    middle, half = (low + high) / 2, (high - low) / 2
+    best_error = torch.full_like(low, torch.inf)
+    best = [torch.zeros_like(values), torch.zeros_like(low), low]
+    for part in INT4_RANGES:
+        scale, minimum = part * half * 2 / 15, middle - part * half
+        numbers = _rounded(values, scale, minimum)
+        # With the numbers given, scale and minimum by least squares.
+        mean = numbers.mean(2, keepdim=True)
+        spread = (numbers - mean).square().sum(2, keepdim=True)
+        fitted = ((numbers - mean) * values).sum(2, keepdim=True) / spread
+        fitted = torch.where(spread > 0, fitted, scale)
+        scale = fitted.half().float()
+        minimum = (values.mean(2, keepdim=True) - scale * mean).half().float()
+        numbers = _rounded(values, scale, minimum)
+        error = (numbers * scale + minimum - values).square().sum(2, keepdim=True)
+        better = error < best_error
+        best_error = torch.where(better, error, best_error)
+        found = (numbers, scale, minimum)
+        best = [torch.where(better, new, old) for new, old in zip(found, best, strict=True)]
+    numbers, scale, minimum = best
+    return (
+        numbers.to(torch.uint8).view(num_rows, -1),
+        scale.squeeze(2).half(),
+        minimum.squeeze(2).half(),
+    )
+
+
+def _rounded(values: Tensor, scale: Tensor, minimum: Tensor) -> Tensor:
+    return torch.round((values - minimum) / torch.where(scale == 0, 1, scale)).clamp(0, 15)
+
+
+def pack_int4(numbers: Tensor, scales: Tensor, minima: Tensor) -> Tensor:
+    """uint8 [out_features, in_features] below 16, float16 [out_features, groups] twice. The group
+    size follows from the shapes: in_features / groups, a multiple of 32."""
+    out_features, in_features = numbers.shape
+    groups = scales.shape[1]
+    group_size = -(-in_features // groups)
+    group_size += -group_size % 32
+    panels = -(-out_features // PANEL)
+    padded = numbers.new_zeros(panels * PANEL, groups * group_size)
+    padded[:out_features, :in_features] = numbers
+    # Eight numbers of an output: the first four are the low halves of its four bytes.
+    eights = padded.view(panels, PANEL, groups, group_size // 8, 2, 4)
+    both = eights[..., 0, :] | eights[..., 1, :] << 4
+    rows = both.permute(0, 2, 3, 1, 4).reshape(panels, groups, 8 * group_size)
+
+    def header(values: Tensor) -> Tensor:
+        wide = values.new_zeros(panels * PANEL, groups)
+        wide[:out_features] = values
+        ordered = wide.view(panels, PANEL, groups).permute(0, 2, 1).contiguous()
+        return ordered.view(torch.uint8).view(panels, groups, 2 * PANEL)
+
+    return torch.cat([header(scales), header(minima), rows], 2)
+
+
+def _unpack_int4(packed: Tensor, out_features: int, in_features: int) -> Tensor:
+    panels, groups, width = packed.shape
+    group_size = (width - ROW_BYTES) // 8
+
+    def header(begin: int) -> Tensor:
+        values = packed[:, :, begin : begin + 2 * PANEL].contiguous().view(torch.float16)
+        return values.permute(0, 2, 1).reshape(panels * PANEL, groups, 1).float()
+
+    both = packed[:, :, ROW_BYTES:].reshape(panels, groups, group_size // 8, PANEL, 4)
+    eights = torch.stack([both & 15, both >> 4], 4)  # [panels, groups, eights, outputs, half, 4]
+    numbers = eights.permute(0, 3, 1, 2, 4, 5).reshape(panels * PANEL, groups, group_size)
+    values = numbers.float() * header(0) + header(2 * PANEL)
+    return values.reshape(panels * PANEL, -1)[:out_features, :in_features].contiguous()
