@@ -41,12 +41,14 @@ float from_float16(uint16_t x) {
 void gather_int8(const char* weight, int64_t id, int64_t hidden_size, float* out) {
   const char* panel = weight + id / kPanelWidth * Int8Layout::panel_bytes(hidden_size);
   const int64_t lane = id % kPanelWidth;
-  float scale;
-  std::memcpy(&scale, panel + lane * 4, sizeof(scale));
-  const auto* numbers =
-      reinterpret_cast<const int8_t*>(panel) + Int8Layout::kHeaderBytes + lane * 4;
   for (int64_t i = 0; i < hidden_size; ++i) {
-    out[i] = scale * static_cast<float>(numbers[i / 4 * kByteRow + i % 4]);
+    const char* block = panel + i / Int8Layout::kBlockSize * Int8Layout::kBlockBytes;
+    const int64_t place = i % Int8Layout::kBlockSize;
+    uint16_t scale;
+    std::memcpy(&scale, block + (place / kQuantizedGroup * kPanelWidth + lane) * 2, sizeof(scale));
+    const auto number =
+        static_cast<int8_t>(block[kByteRow + place / 4 * kByteRow + lane * 4 + place % 4]);
+    out[i] = from_float16(scale) * static_cast<float>(number);
   }
 }
 
@@ -58,8 +60,7 @@ void gather_int4(const char* weight, int64_t group_size, int64_t id, int64_t hid
     uint16_t scale, minimum;
     std::memcpy(&scale, group + lane * 2, sizeof(scale));
     std::memcpy(&minimum, group + (kPanelWidth + lane) * 2, sizeof(minimum));
-    const auto* bytes =
-        reinterpret_cast<const uint8_t*>(group) + Int4Layout::kHeaderBytes + lane * 4;
+    const auto* bytes = reinterpret_cast<const uint8_t*>(group) + kByteRow + lane * 4;
     const int64_t end = std::min(begin + group_size, hidden_size);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t place = i - begin;
@@ -67,7 +68,7 @@ void gather_int4(const char* weight, int64_t group_size, int64_t id, int64_t hid
       const int nibble = place % 8 < 4 ? pair & 15 : pair >> 4;
       out[i] = from_float16(scale) * static_cast<float>(nibble) + from_float16(minimum);
     }
-    group += Int4Layout::group_bytes(group_size);
+    group += Int4Layout::block_bytes(group_size);
   }
 }
 

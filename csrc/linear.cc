@@ -3,7 +3,6 @@
 #include <cstdint>
 
 #include "csrc/kernels/kernels.h"
-#include "csrc/kernels/quantized_weight.h"
 #include "csrc/ops.h"
 #include "csrc/ops_error.h"
 #include "csrc/packed_weight.h"
@@ -97,9 +96,6 @@ int32_t check_weight(const PackedWeight& weight, int64_t n, int64_t k) {
                    static_cast<long long>(k));
   PINFER_OPS_CHECK(n >= 1, "linear: out_features must be at least 1, got %lld",
                    static_cast<long long>(n));
-  PINFER_OPS_CHECK(weight.dtype != PINFER_INT8 || k <= kMaxInt8Inputs,
-                   "linear: in_features of an int8 weight must be at most %lld, got %lld",
-                   static_cast<long long>(kMaxInt8Inputs), static_cast<long long>(k));
   return PINFER_OPS_OK;
 }
 

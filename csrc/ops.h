@@ -12,7 +12,7 @@
 // - float32 results of a row do not depend on the other rows of the call nor on the number of
 //   threads, bit for bit. bfloat16 weights and caches: the same; the row is rounded to bfloat16 (to
 //   nearest even) first, products are summed in float32. int8 and int4 weights: the same; the row
-//   is rounded to 8-bit integers first, with one scale (int8) or one for each group (int4).
+//   is rounded to 8-bit integers first, with a scale for every 32 numbers.
 #pragma once
 
 #include <stdint.h>
@@ -47,10 +47,10 @@ PINFER_API const char* pinfer_ops_last_error(void);
 // weight: packed, in panels of 16 outputs, padded with zeros:
 //   float32   [ceil(out_features / 16), in_features, 16]
 //   bfloat16  [ceil(out_features / 16), ceil(in_features / 2), 16, 2]
-//   int8      [ceil(out_features / 16), 2 + ceil(in_features / 4), 64]: scales, sums, numbers
+//   int8      [ceil(out_features / 16), ceil(in_features / 64), 1088]
 //   int4      [ceil(out_features / 16), ceil(in_features / group_size), 64 + 8 * group_size]
 // (csrc/kernels/quantized_weight.h has the bytes of the last two). group_size: of int4, a multiple
-// of 32; else 0. in_features of int8 is at most 131072.
+// of 32; else 0.
 PINFER_API int32_t pinfer_linear(const float* x, int64_t num_tokens, int64_t in_features,
                                  const void* weight, int32_t weight_dtype, int64_t group_size,
                                  int64_t out_features, float* out);

@@ -68,6 +68,8 @@ class StageReport:
               show_default=True, help="The same of embedding and head.")  # fmt: skip
 @click.option("--kv-dtype", type=click.Choice(DTYPES),
               help="Of the KV cache; default: that of --dtype.")  # fmt: skip
+@click.option("--eval", "evaluate", type=click.Path(path_type=Path),
+              help="Measure perplexity and KL against float32 on this text.")  # fmt: skip
 @click.option("--cpu-isa", type=click.Choice(CPU_ISAS), default="x86-64-v3", show_default=True,
               help="Instruction set that the bundle is compiled for.")  # fmt: skip
 @click.option("--max-model-len", type=click.IntRange(min=2),
@@ -91,6 +93,7 @@ def command(
     group_size: str,
     quantize_embedding: str,
     kv_dtype: str | None,
+    evaluate: Path | None,
     cpu_isa: str,
     max_model_len: int | None,
     force: bool,
@@ -102,6 +105,7 @@ def command(
 ) -> None:
     """Compile MODEL (a Hugging Face directory or a GGUF file) into a bundle."""
     # torch takes seconds to import: --help and usage errors should not wait for it.
+    from pinfer.export.evaluation import Evaluation
     from pinfer.export.exporter import export
 
     config = ExportConfig(
@@ -112,6 +116,7 @@ def command(
         group_size=int(group_size),
         quantize_embedding=quantize_embedding,
         kv_dtype=kv_dtype,
+        evaluate=evaluate,
         cpu_isa=cpu_isa,
         max_model_len=max_model_len,
         force=force,
@@ -122,8 +127,10 @@ def command(
     )
     report = StageReport(Console(stderr=True, soft_wrap=True), log_level)
     started = time.monotonic()
-    export(config, report)
+    manifest = export(config, report)
     report.finish()
+    if evaluate is not None and "evaluation" in manifest:
+        report.print("info", str(Evaluation(**manifest["evaluation"])))
     report.print("info", f"wrote {output} in {time.monotonic() - started:.1f} s")
 
 

@@ -25,6 +25,7 @@ class ExportConfig:
     group_size: int = 32  # of int4: numbers that share a scale
     quantize_embedding: str = "int8"  # of embedding and head, where `quantize` is set
     kv_dtype: str | None = None  # of the KV cache; None: dtype
+    evaluate: Path | None = None  # a text to measure what the formats cost on
     cpu_isa: str = "x86-64-v3"
     max_model_len: int | None = None  # None: the checkpoint's max_position_embeddings
     force: bool = False  # replace an existing bundle

@@ -21,6 +21,7 @@ from pinfer.export.bundle_writer import BundleWriter
 from pinfer.export.checkpoint import Checkpoint
 from pinfer.export.config import ExportConfig
 from pinfer.export.errors import ExportError
+from pinfer.export.evaluation import evaluate
 from pinfer.export.gguf_file import read_gguf
 from pinfer.export.model_dir import read_model_dir
 from pinfer.export.models.registry import read_spec
@@ -66,7 +67,7 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
     spec = read_spec(checkpoint)
     dtype_name = _dtype_name(config, checkpoint)
     formats = weight_formats(config, dtype_name)
-    kv_dtype_name = config.kv_dtype or dtype_name
+    kv_dtype = config.kv_dtype or dtype_name
     max_model_len = _max_model_len(config, spec)
     weights = plan_weights(spec, checkpoint, formats)
     for warning in weights.warnings:
@@ -80,9 +81,7 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
         progress("compile", 0, 1)
         model_parts = [
             (
-                parts.decoder_layer(
-                    spec.layer, formats.linear, TORCH_DTYPES[kv_dtype_name], BLOCK_SIZE
-                ),
+                parts.decoder_layer(spec.layer, formats.linear, TORCH_DTYPES[kv_dtype], BLOCK_SIZE),
                 spec.layer,
             ),
             (parts.head(spec, formats.embedding), spec),
@@ -106,8 +105,10 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
         add_text(writer, text)
         for path in checkpoint.licence_files:
             writer.add_file(f"licences/{path.name}", path)
+        evaluation = _evaluate(config, checkpoint, spec, formats, max_model_len, kv_dtype, progress)
         progress("write", 0, 1)
         manifest = {
+            **evaluation,
             "format_version": FORMAT_VERSION,
             "exporter_version": version("pinfer"),
             "torch_version": torch.__version__.split("+")[0],
@@ -122,7 +123,7 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
                 "cpu_features": list(artifact.CPU_FEATURES[cpu_isa]),
             },
             "providers": providers_for([entry.built for entry in compiled]),
-            "kv_cache": {"dtype": kv_dtype_name, "block_size": BLOCK_SIZE},
+            "kv_cache": {"dtype": kv_dtype, "block_size": BLOCK_SIZE},
             "artifacts": {entry.part.name: _artifact_entry(entry) for entry in compiled},
             "embedding": {
                 "weight": weights.embedding.name,
@@ -164,6 +165,31 @@ def _prove_text(config: ExportConfig, text: TextPart) -> dict[str, Any]:
     if not config.verify:
         return {"skipped": "--no-verify"}
     return prove_text(text, ResultCache(_cache_folder(config, "text-proofs")))
+
+
+def _evaluate(
+    config: ExportConfig,
+    checkpoint: Checkpoint,
+    spec: ModelSpec,
+    formats: WeightFormats,
+    max_model_len: int,
+    kv_dtype: str,
+    progress: Progress,
+) -> dict[str, Any]:
+    """The manifest's entry about what --eval has measured; none without it."""
+    if config.evaluate is None:
+        return {}
+    progress("evaluate", 0, 1)
+    evaluation = evaluate(
+        config.evaluate,
+        checkpoint,
+        spec,
+        formats,
+        TORCH_DTYPES[kv_dtype],
+        max_model_len,
+        lambda done, total: progress("evaluate", done, total),
+    )
+    return {"evaluation": asdict(evaluation)}
 
 
 def _export_text(

@@ -107,7 +107,7 @@ def _format_of(packed: torch.Tensor) -> WeightFormat:
 def _features(packed: torch.Tensor, format: WeightFormat) -> int:
     """Inputs of a packed weight, the padding included."""
     rows = packed.shape[1]
-    return {"int8": (rows - 2) * 4, "int4": rows * format.group_size, "bfloat16": rows * 2}.get(
+    return {"int8": rows * 64, "int4": rows * format.group_size, "bfloat16": rows * 2}.get(
         format.name, rows
     )
 

@@ -184,7 +184,7 @@ def _in_place(tensor: Tensor, name: str) -> Tensor:
 def _packed(weight: Tensor, out_features: int, in_features: int) -> Tensor:
     panels = -(-out_features // PANEL_WIDTH)
     if weight.dtype == torch.int8:
-        shape: tuple[int, ...] = (panels, 2 + -(-in_features // 4), 64)
+        shape: tuple[int, ...] = (panels, -(-in_features // 64), 1088)
     elif weight.dtype == torch.uint8:
         group_size = int4_group_size(weight)
         shape = (panels, -(-in_features // group_size), 64 + 8 * group_size)

@@ -1,7 +1,7 @@
 """How weights of linear layers are stored: in floats, or quantised to int8 or int4.
 
-The bytes are those of csrc/kernels/quantized_weight.h: panels of 16 outputs, rows of 64 bytes. An
-int8 output has one scale; int4 numbers have a scale and a minimum (float16) for each group.
+The bytes are those of csrc/kernels/quantized_weight.h: panels of 16 outputs, rows of 64 bytes.
+Groups of 32 int8 numbers share a scale, groups of int4 numbers a scale and a minimum (float16).
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pinfer.runtime import ops
 
 ROW_BYTES = 64
 PANEL = ops.PANEL_WIDTH
+INT8_GROUP = 32  # numbers that share a scale
 # Ranges that are tried for a group of int4, as parts of what its numbers span.
 INT4_RANGES = (1.0, 0.94, 0.88, 0.82, 0.76)
 QUANTIZED_AT_A_TIME = 1 << 22  # numbers
@@ -38,7 +39,7 @@ class WeightFormat:
     def packed_shape(self, out_features: int, in_features: int) -> tuple[int, ...]:
         panels = -(-out_features // PANEL)
         if self.name == "int8":
-            return (panels, 2 + -(-in_features // 4), ROW_BYTES)
+            return (panels, -(-in_features // (2 * INT8_GROUP)), ROW_BYTES + 16 * ROW_BYTES)
         if self.name == "int4":
             return (panels, -(-in_features // self.group_size), ROW_BYTES + 8 * self.group_size)
         return ops.packed_shape(out_features, in_features, self.dtype)
@@ -66,39 +67,47 @@ INT8 = WeightFormat("int8")
 
 
 def quantize_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """(int8 numbers [out_features, in_features], float32 scales [out_features])."""
-    weight = weight.float()
-    scales = weight.abs().amax(1) / 127
-    numbers = torch.round(weight / torch.where(scales == 0, 1, scales)[:, None])
-    return numbers.clamp(-127, 127).to(torch.int8), scales
+    """(int8 numbers [out_features, in_features], float16 scales [out_features, groups])."""
+    out_features, in_features = weight.shape
+    padded = nn.functional.pad(weight.float(), (0, -in_features % INT8_GROUP))
+    values = padded.view(out_features, -1, INT8_GROUP)
+    scales = (values.abs().amax(2) / 127).half()
+    # A scale that float16 rounds down to 0 belongs to numbers that are as good as 0.
+    divisors = torch.where(scales == 0, torch.inf, scales.float())[..., None]
+    numbers = torch.round(values / divisors).clamp(-127, 127).to(torch.int8)
+    return numbers.view(out_features, -1)[:, :in_features], scales
 
 
 def pack_int8(numbers: Tensor, scales: Tensor) -> Tensor:
-    """int8 [out_features, in_features] of at most 127 in size, and float32 [out_features]."""
+    """int8 [out_features, in_features] of at most 127 in size, and float16 [out_features, groups of
+    32]."""
     out_features, in_features = numbers.shape
-    panels, rows, _ = INT8.packed_shape(out_features, in_features)
-    padded = numbers.new_zeros(panels * PANEL, (rows - 2) * 4)
+    panels, blocks, _ = INT8.packed_shape(out_features, in_features)
+    padded = numbers.new_zeros(panels * PANEL, blocks * 2 * INT8_GROUP)
     padded[:out_features, :in_features] = numbers
-    padded_scales = scales.new_zeros(panels * PANEL)
-    padded_scales[:out_features] = scales
-    sums = padded.sum(1, dtype=torch.int32)
-    steps = padded.view(panels, PANEL, rows - 2, 4).permute(0, 2, 1, 3)
+    padded_scales = scales.new_zeros(panels * PANEL, blocks * 2)
+    padded_scales[:out_features, : scales.shape[1]] = scales
+    header = padded_scales.view(panels, PANEL, blocks, 2).permute(0, 2, 3, 1).contiguous()
+    steps = padded.view(panels, PANEL, blocks, -1, 4).permute(0, 2, 3, 1, 4)
     return torch.cat(
         [
-            padded_scales.view(torch.int8).view(panels, 1, ROW_BYTES),
-            sums.view(torch.int8).view(panels, 1, ROW_BYTES),
-            steps.reshape(panels, rows - 2, ROW_BYTES),
+            header.view(torch.int8).view(panels, blocks, ROW_BYTES),
+            steps.reshape(panels, blocks, -1),
         ],
-        1,
+        2,
     )
 
 
 def _unpack_int8(packed: Tensor, out_features: int, in_features: int) -> Tensor:
-    panels, rows, _ = packed.shape
-    scales = packed[:, 0].contiguous().view(torch.float32).reshape(-1, 1)
-    steps = packed[:, 2:].reshape(panels, rows - 2, PANEL, 4).permute(0, 2, 1, 3)
-    numbers = steps.reshape(panels * PANEL, -1).float()
-    return (numbers * scales)[:out_features, :in_features].contiguous()
+    panels, blocks, _ = packed.shape
+    header = packed[:, :, :ROW_BYTES].contiguous().view(torch.float16)
+    scales = (
+        header.view(panels, blocks, 2, PANEL).permute(0, 3, 1, 2).reshape(panels * PANEL, -1, 1)
+    )
+    steps = packed[:, :, ROW_BYTES:].reshape(panels, blocks, -1, PANEL, 4).permute(0, 3, 1, 2, 4)
+    numbers = steps.reshape(panels * PANEL, -1, INT8_GROUP).float()
+    values = (numbers * scales.float()).reshape(panels * PANEL, -1)
+    return values[:out_features, :in_features].contiguous()
 
 
 def quantize_int4(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor, Tensor]:

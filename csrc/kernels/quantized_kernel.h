@@ -1,11 +1,11 @@
-// Linear layers over int8 and int4 weights, for one instruction set. A row is quantised to int8
-// when it is prepared, products of integers are exact, and scales are applied in float32: a row's
-// result depends on nothing but the row and the weights. Included after one simd_*.h; see
-// panel_tile.h for what may not be included here.
+// Linear layers over int8 and int4 weights, for one instruction set. A row is rounded to int8 when
+// it is prepared, with a scale for every 32 numbers; products of integers are exact, and scales are
+// applied in float32, in ascending order of k: a row's result depends on nothing but the row and
+// the weights. Included after one simd_*.h; see panel_tile.h for what may not be included here.
 //
-// Processors multiply unsigned bytes by signed ones. Where they do so exactly (kHasByteDot) rows of
-// int8 are stored with 128 added, and 128 times the sum of the weights is taken off again.
-// Elsewhere pairs of products must fit 16 bits: |x| is multiplied by the weight with x's sign.
+// Processors multiply unsigned bytes by signed ones. Where they do so exactly (kHasByteDot) 128 is
+// added to int8 weights, and 128 times the sum of the row is taken off again. Elsewhere pairs of
+// products must fit 16 bits: |x| is multiplied by the weight with x's sign.
 #pragma once
 
 #include <cstdint>
@@ -94,36 +94,60 @@ struct QuantizedTile {
   int64_t out_stride;
 };
 
-// Prepared row: float32 scale in the first 64 bytes, then 4 bytes a step (8 without kHasByteDot).
+inline int64_t padded_row_bytes(int64_t bytes) {
+  return (bytes + kByteRow - 1) / kByteRow * kByteRow;
+}
+
+// The 4 bytes at p.
+template <class T>
+inline T read(const uint8_t* p) {
+  T value;
+  __builtin_memcpy(&value, p, sizeof(value));
+  return value;
+}
+
+// Prepared row: for each group its scale (float32) and -128 times the sum of its integers (int32),
+// padded to 64 bytes, then 4 bytes for every 4 numbers (8 without kHasByteDot: |x|, x).
 struct Int8Kernel {
   static constexpr int64_t kStepBytes = Simd::kHasByteDot ? 4 : 8;
+  static constexpr int64_t kStepsPerGroup = kQuantizedGroup / Int8Layout::kNumbersPerRow;
 
+  static int64_t groups(int64_t k) { return Int8Layout::blocks(k) * 2; }
   static int64_t prepared_row_size(int64_t k, int64_t) {
-    return (kByteRow + Int8Layout::steps(k) * kStepBytes + kByteRow - 1) / kByteRow * kByteRow;
+    return padded_row_bytes(groups(k) * 8) + groups(k) * kStepsPerGroup * kStepBytes;
   }
   static int64_t panel_bytes(int64_t k, int64_t) { return Int8Layout::panel_bytes(k); }
 
   static void prepare(const float* x, int64_t k, int64_t, void* prepared) {
-    auto* row = static_cast<uint8_t*>(prepared);
-    uint8_t* bytes = row + kByteRow;
-    const auto store = [bytes](int64_t i, int32_t value) {
-      if constexpr (Simd::kHasByteDot) {
-        bytes[i] = static_cast<uint8_t>(value + 128);
-      } else {
-        uint8_t* step = bytes + i / 4 * 8 + i % 4;
-        step[0] = static_cast<uint8_t>(value < 0 ? -value : value);
-        step[4] = static_cast<uint8_t>(value);
-      }
-    };
-    for (int64_t i = k; i < Int8Layout::steps(k) * 4; ++i) store(i, 0);
-    const float scale = quantize(x, k, store);
-    __builtin_memcpy(row, &scale, sizeof(scale));
+    auto* scales = static_cast<uint8_t*>(prepared);
+    uint8_t* bytes = scales + padded_row_bytes(groups(k) * 8);
+    __builtin_memset(bytes, 0, static_cast<size_t>(groups(k) * kStepsPerGroup * kStepBytes));
+    for (int64_t group = 0; group < groups(k); ++group) {
+      const int64_t begin = group * kQuantizedGroup;
+      const int64_t left = k - begin < kQuantizedGroup ? k - begin : kQuantizedGroup;
+      int32_t sum = 0;
+      uint8_t* steps = bytes + group * kStepsPerGroup * kStepBytes;
+      const auto store = [&sum, steps](int64_t i, int32_t value) {
+        sum += value;
+        if constexpr (Simd::kHasByteDot) {
+          steps[i] = static_cast<uint8_t>(value);
+        } else {
+          uint8_t* step = steps + i / 4 * 8 + i % 4;
+          step[0] = static_cast<uint8_t>(value < 0 ? -value : value);
+          step[4] = static_cast<uint8_t>(value);
+        }
+      };
+      const float scale = left <= 0 ? 0.0f : quantize(x + begin, left, store);
+      sum *= -128;
+      __builtin_memcpy(scales + group * 8, &scale, sizeof(scale));
+      __builtin_memcpy(scales + group * 8 + 4, &sum, sizeof(sum));
+    }
   }
 
   template <class S>  // Simd, but only one of the branches is looked at
   static typename S::I dot(typename S::I sum, const uint8_t* step, typename S::I weights) {
     if constexpr (S::kHasByteDot) {
-      return S::dot_bytes(sum, broadcast_bytes(step), weights);
+      return S::dot_bytes(sum, weights, broadcast_bytes(step));
     } else {
       return S::dot_bytes(sum, broadcast_bytes(step),
                           S::sign_bytes(weights, broadcast_bytes(step + 4)));
@@ -133,57 +157,76 @@ struct Int8Kernel {
   template <int kRows, int kPanels>
   static void multiply_tile(const QuantizedTile& tile) {
     constexpr int kVectors = kPanels * kByteVectors;
-    Simd::I sums[kRows][kVectors];
+    const Simd::I sign_bits = Simd::set1_int(static_cast<int32_t>(0x80808080u));
+    const int64_t num_groups = groups(tile.k);
+    Simd::F sums[kRows][kVectors];
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 32
-      for (int v = 0; v < kVectors; ++v) sums[r][v] = Simd::set1_int(0);
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = Simd::zero();
     }
-    const auto panel = [&tile](int v) {
-      return tile.panels + v / kByteVectors * tile.panel_stride + v % kByteVectors * kVectorBytes;
-    };
-    const int64_t steps = Int8Layout::steps(tile.k);
-    for (int64_t step = 0; step < steps; ++step) {
-      const uint8_t* x = tile.rows + kByteRow + step * kStepBytes;
+    const uint8_t* x = tile.rows + padded_row_bytes(num_groups * 8);
+    for (int64_t group = 0; group < num_groups; ++group) {
+      const uint8_t* block = tile.panels + group / 2 * Int8Layout::kBlockBytes;
+      const uint8_t* numbers = block + kByteRow + group % 2 * kStepsPerGroup * kByteRow;
+      Simd::I dots[kRows][kVectors];
+#pragma GCC unroll 32
+      for (int r = 0; r < kRows; ++r) {
+        const uint8_t* scale = tile.rows + r * tile.row_stride + group * 8;
+        const int32_t begin = Simd::kHasByteDot ? read<int32_t>(scale + 4) : 0;
+#pragma GCC unroll 32
+        for (int v = 0; v < kVectors; ++v) dots[r][v] = Simd::set1_int(begin);
+      }
+      for (int64_t step = 0; step < kStepsPerGroup; ++step) {
+#pragma GCC unroll 32
+        for (int v = 0; v < kVectors; ++v) {
+          const uint8_t* p = numbers + v / kByteVectors * tile.panel_stride +
+                             v % kByteVectors * kVectorBytes + step * kByteRow;
+          if (v % kByteVectors == 0) __builtin_prefetch(p + kQuantizedPrefetchBytes);
+          Simd::I weights = Simd::load_int(p);
+          if constexpr (Simd::kHasByteDot) weights = Simd::xor_int(weights, sign_bits);
+#pragma GCC unroll 32
+          for (int r = 0; r < kRows; ++r) {
+            dots[r][v] = dot<Simd>(dots[r][v], x + r * tile.row_stride, weights);
+          }
+        }
+        x += kStepBytes;
+      }
 #pragma GCC unroll 32
       for (int v = 0; v < kVectors; ++v) {
-        const uint8_t* weights = panel(v) + Int8Layout::kHeaderBytes + step * kByteRow;
-        if (v % kByteVectors == 0) __builtin_prefetch(weights + kQuantizedPrefetchBytes);
-        const Simd::I w = Simd::load_int(weights);
+        const uint8_t* scales = block + v / kByteVectors * tile.panel_stride + group % 2 * 32;
+        const Simd::F scale = load_float16(reinterpret_cast<const uint16_t*>(scales) +
+                                           v % kByteVectors * Simd::kLanes);
 #pragma GCC unroll 32
-        for (int r = 0; r < kRows; ++r)
-          sums[r][v] = dot<Simd>(sums[r][v], x + r * tile.row_stride, w);
+        for (int r = 0; r < kRows; ++r) {
+          const float x_scale = read<float>(tile.rows + r * tile.row_stride + group * 8);
+          const Simd::F dot = Simd::mul(Simd::to_float(dots[r][v]), Simd::set1(x_scale));
+          sums[r][v] = Simd::fma(dot, scale, sums[r][v]);
+        }
       }
     }
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {
-      float row_scale;
-      __builtin_memcpy(&row_scale, tile.rows + r * tile.row_stride, sizeof(row_scale));
 #pragma GCC unroll 32
       for (int v = 0; v < kVectors; ++v) {
-        Simd::I sum = sums[r][v];
-        if constexpr (Simd::kHasByteDot) {
-          sum =
-              Simd::sub_int(sum, Simd::template shift_left<7>(Simd::load_int(panel(v) + kByteRow)));
-        }
-        const Simd::F scale = Simd::as_float(Simd::load_int(panel(v)));
-        Simd::store(tile.out + r * tile.out_stride + v * Simd::kLanes,
-                    Simd::mul(Simd::to_float(sum), Simd::mul(scale, Simd::set1(row_scale))));
+        Simd::store(tile.out + r * tile.out_stride + v * Simd::kLanes, sums[r][v]);
       }
     }
   }
 };
 
-// Prepared row: for each group a scale and that times the sum of its integers (float32), padded to
-// 64 bytes, then one signed byte a number.
+// Prepared row: for each 32 numbers their scale (float32), and for each group of weights the sum of
+// scale * integer (float32), padded to 64 bytes together; then one signed byte a number.
 struct Int4Kernel {
-  static int64_t scales_bytes(int64_t num_groups) {
-    return (num_groups * 8 + kByteRow - 1) / kByteRow * kByteRow;
+  static int64_t num_parts(int64_t k, int64_t group_size) {
+    return Int4Layout::blocks(k, group_size) * (group_size / kQuantizedGroup);
+  }
+  static int64_t scales_bytes(int64_t k, int64_t group_size) {
+    return padded_row_bytes(4 * (num_parts(k, group_size) + Int4Layout::blocks(k, group_size)));
   }
   static int64_t prepared_row_size(int64_t k, int64_t group_size) {
-    const int64_t num_groups = Int4Layout::groups(k, group_size);
-    return (scales_bytes(num_groups) + num_groups * group_size + kByteRow - 1) / kByteRow *
-           kByteRow;
+    return padded_row_bytes(scales_bytes(k, group_size) +
+                            num_parts(k, group_size) * kQuantizedGroup);
   }
   static int64_t panel_bytes(int64_t k, int64_t group_size) {
     return Int4Layout::panel_bytes(k, group_size);
@@ -191,27 +234,36 @@ struct Int4Kernel {
 
   static void prepare(const float* x, int64_t k, int64_t group_size, void* prepared) {
     auto* row = static_cast<uint8_t*>(prepared);
-    const int64_t num_groups = Int4Layout::groups(k, group_size);
-    for (int64_t group = 0; group < num_groups; ++group) {
-      const int64_t begin = group * group_size;
-      const int64_t count = k - begin < group_size ? k - begin : group_size;
-      uint8_t* bytes = row + scales_bytes(num_groups) + begin;
+    uint8_t* bytes = row + scales_bytes(k, group_size);
+    const int64_t parts = num_parts(k, group_size), parts_per_group = group_size / kQuantizedGroup;
+    __builtin_memset(bytes, 0, static_cast<size_t>(parts * kQuantizedGroup));
+    float group_sum = 0;
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t begin = part * kQuantizedGroup;
+      const int64_t left = k - begin < kQuantizedGroup ? k - begin : kQuantizedGroup;
       int32_t sum = 0;
-      const float scale = quantize(x + begin, count, [&](int64_t i, int32_t value) {
-        bytes[i] = static_cast<uint8_t>(value);
+      const auto store = [&](int64_t i, int32_t value) {
+        bytes[begin + i] = static_cast<uint8_t>(value);
         sum += value;
-      });
-      for (int64_t i = count; i < group_size; ++i) bytes[i] = 0;
-      const float pair[2] = {scale, scale * static_cast<float>(sum)};
-      __builtin_memcpy(row + group * 8, pair, sizeof(pair));
+      };
+      const float scale = left <= 0 ? 0.0f : quantize(x + begin, left, store);
+      __builtin_memcpy(row + part * 4, &scale, sizeof(scale));
+      group_sum += scale * static_cast<float>(sum);
+      if ((part + 1) % parts_per_group == 0) {
+        __builtin_memcpy(row + (parts + part / parts_per_group) * 4, &group_sum, sizeof(group_sum));
+        group_sum = 0;
+      }
     }
   }
 
   template <int kRows, int kPanels>
   static void multiply_tile(const QuantizedTile& tile) {
     constexpr int kVectors = kPanels * kByteVectors;
-    const int64_t num_groups = Int4Layout::groups(tile.k, tile.group_size);
-    const int64_t group_bytes = Int4Layout::group_bytes(tile.group_size);
+    constexpr int64_t kRowsPerPart = kQuantizedGroup / Int4Layout::kNumbersPerRow;
+    const int64_t num_groups = Int4Layout::blocks(tile.k, tile.group_size);
+    const int64_t parts = num_parts(tile.k, tile.group_size);
+    const int64_t parts_per_group = tile.group_size / kQuantizedGroup;
+    const int64_t block_bytes = Int4Layout::block_bytes(tile.group_size);
     const Simd::I low_nibbles = Simd::set1_int(0x0f0f0f0f);
     Simd::F sums[kRows][kVectors];
 #pragma GCC unroll 32
@@ -219,68 +271,67 @@ struct Int4Kernel {
 #pragma GCC unroll 32
       for (int v = 0; v < kVectors; ++v) sums[r][v] = Simd::zero();
     }
-    const uint8_t* bytes = tile.rows + scales_bytes(num_groups);
+    const uint8_t* x = tile.rows + scales_bytes(tile.k, tile.group_size);
     for (int64_t group = 0; group < num_groups; ++group) {
-      const uint8_t* panels = tile.panels + group * group_bytes;
-      const auto panel = [&tile, panels](int v) {
-        return panels + v / kByteVectors * tile.panel_stride + v % kByteVectors * kVectorBytes;
-      };
-      Simd::I dots[kRows][kVectors];
+      const uint8_t* block = tile.panels + group * block_bytes;
+      Simd::F group_dots[kRows][kVectors];
 #pragma GCC unroll 32
       for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 32
-        for (int v = 0; v < kVectors; ++v) dots[r][v] = Simd::set1_int(0);
+        for (int v = 0; v < kVectors; ++v) group_dots[r][v] = Simd::zero();
       }
-      // Sums of 32 numbers fit 16 bits, which some processors add up in.
-      for (int64_t part = 0; part < tile.group_size / 32; ++part) {
-        Simd::I small[kRows][kVectors];
+      for (int64_t part = 0; part < parts_per_group; ++part) {
+        const uint8_t* nibbles = block + kByteRow + part * kRowsPerPart * kByteRow;
+        Simd::I dots[kRows][kVectors];
 #pragma GCC unroll 32
         for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 32
-          for (int v = 0; v < kVectors; ++v) small[r][v] = Simd::set1_int(0);
+          for (int v = 0; v < kVectors; ++v) dots[r][v] = Simd::set1_int(0);
         }
-        for (int64_t i = part * 4; i < part * 4 + 4; ++i) {
+        for (int64_t i = 0; i < kRowsPerPart; ++i) {
 #pragma GCC unroll 32
           for (int v = 0; v < kVectors; ++v) {
-            const uint8_t* weights = panel(v) + kByteRow + i * kByteRow;
-            if (v % kByteVectors == 0) __builtin_prefetch(weights + kQuantizedPrefetchBytes);
-            const Simd::I both = Simd::load_int(weights);
+            const uint8_t* p = nibbles + v / kByteVectors * tile.panel_stride +
+                               v % kByteVectors * kVectorBytes + i * kByteRow;
+            if (v % kByteVectors == 0) __builtin_prefetch(p + kQuantizedPrefetchBytes);
+            const Simd::I both = Simd::load_int(p);
             const Simd::I low = Simd::and_int(both, low_nibbles);
             const Simd::I high =
                 Simd::and_int(Simd::template shift_right_arithmetic<4>(both), low_nibbles);
 #pragma GCC unroll 32
             for (int r = 0; r < kRows; ++r) {
-              const uint8_t* x = bytes + r * tile.row_stride + i * 8;
-              small[r][v] = Simd::dot_nibbles(small[r][v], low, broadcast_bytes(x));
-              small[r][v] = Simd::dot_nibbles(small[r][v], high, broadcast_bytes(x + 4));
+              const uint8_t* numbers = x + r * tile.row_stride;
+              dots[r][v] = Simd::dot_nibbles(dots[r][v], low, broadcast_bytes(numbers));
+              dots[r][v] = Simd::dot_nibbles(dots[r][v], high, broadcast_bytes(numbers + 4));
             }
           }
+          x += Int4Layout::kNumbersPerRow;
         }
 #pragma GCC unroll 32
         for (int r = 0; r < kRows; ++r) {
+          const float x_scale =
+              read<float>(tile.rows + r * tile.row_stride + (group * parts_per_group + part) * 4);
 #pragma GCC unroll 32
           for (int v = 0; v < kVectors; ++v) {
-            dots[r][v] = Simd::add_nibble_dots(dots[r][v], small[r][v]);
+            group_dots[r][v] = Simd::fma(Simd::to_float(Simd::nibble_sums(dots[r][v])),
+                                         Simd::set1(x_scale), group_dots[r][v]);
           }
         }
       }
 #pragma GCC unroll 32
       for (int v = 0; v < kVectors; ++v) {
-        const uint8_t* header = panels + v / kByteVectors * tile.panel_stride;
         const auto* scales =
-            reinterpret_cast<const uint16_t*>(header) + v % kByteVectors * Simd::kLanes;
+            reinterpret_cast<const uint16_t*>(block + v / kByteVectors * tile.panel_stride) +
+            v % kByteVectors * Simd::kLanes;
         const Simd::F scale = load_float16(scales);
         const Simd::F minimum = load_float16(scales + kPanelWidth);
 #pragma GCC unroll 32
         for (int r = 0; r < kRows; ++r) {
-          float pair[2];
-          __builtin_memcpy(pair, tile.rows + r * tile.row_stride + group * 8, sizeof(pair));
-          const Simd::F dot = Simd::mul(Simd::to_float(dots[r][v]), Simd::set1(pair[0]));
-          sums[r][v] = Simd::fma(dot, scale, sums[r][v]);
-          sums[r][v] = Simd::fma(minimum, Simd::set1(pair[1]), sums[r][v]);
+          const float x_sum = read<float>(tile.rows + r * tile.row_stride + (parts + group) * 4);
+          sums[r][v] = Simd::fma(group_dots[r][v], scale, sums[r][v]);
+          sums[r][v] = Simd::fma(minimum, Simd::set1(x_sum), sums[r][v]);
         }
       }
-      bytes += tile.group_size;
     }
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {

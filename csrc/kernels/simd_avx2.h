@@ -11,7 +11,7 @@
 //   dot_bytes(sum, u, s)       sum + the products of four unsigned and signed bytes of each lane
 //   sign_bytes(a, b)           a with its sign changed where b is negative
 //   dot_nibbles(sum, u, s)     the same for u of at most 15, in a form that holds 32 numbers
-//   add_nibble_dots(sum, dots) sum + what dot_nibbles has summed
+//   nibble_sums(dots)          what dot_nibbles has summed, as integers
 #pragma once
 
 #include <immintrin.h>
@@ -63,6 +63,7 @@ struct Simd {
   static I add_int(I a, I b) { return _mm256_add_epi32(a, b); }
   static I sub_int(I a, I b) { return _mm256_sub_epi32(a, b); }
   static I and_int(I a, I b) { return _mm256_and_si256(a, b); }
+  static I xor_int(I a, I b) { return _mm256_xor_si256(a, b); }
   static I or_int(I a, I b) { return _mm256_or_si256(a, b); }
   template <int n>
   static I shift_left(I x) {
@@ -77,7 +78,7 @@ struct Simd {
   static constexpr bool kHasByteDot = true;
   static I dot_bytes(I sum, I u, I s) { return _mm256_dpbusd_avx_epi32(sum, u, s); }
   static I dot_nibbles(I sum, I u, I s) { return dot_bytes(sum, u, s); }
-  static I add_nibble_dots(I sum, I dots) { return add_int(sum, dots); }
+  static I nibble_sums(I dots) { return dots; }
 #else
   static constexpr bool kHasByteDot = false;
   static I add_pairs(I sum, I x) {
@@ -88,7 +89,7 @@ struct Simd {
   static I dot_nibbles(I sum, I u, I s) {
     return _mm256_add_epi16(sum, _mm256_maddubs_epi16(u, s));
   }
-  static I add_nibble_dots(I sum, I dots) { return add_pairs(sum, dots); }
+  static I nibble_sums(I dots) { return _mm256_madd_epi16(dots, _mm256_set1_epi16(1)); }
 #endif
 
   static M less(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }

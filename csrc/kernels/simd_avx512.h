@@ -57,7 +57,7 @@ struct Simd {
   static constexpr bool kHasByteDot = true;
   static I dot_bytes(I sum, I u, I s) { return _mm512_dpbusd_epi32(sum, u, s); }
   static I dot_nibbles(I sum, I u, I s) { return dot_bytes(sum, u, s); }
-  static I add_nibble_dots(I sum, I dots) { return add_int(sum, dots); }
+  static I nibble_sums(I dots) { return dots; }
 #else
   static constexpr bool kHasByteDot = false;
   static I add_pairs(I sum, I x) {
@@ -70,7 +70,7 @@ struct Simd {
   static I dot_nibbles(I sum, I u, I s) {
     return _mm512_add_epi16(sum, _mm512_maddubs_epi16(u, s));
   }
-  static I add_nibble_dots(I sum, I dots) { return add_pairs(sum, dots); }
+  static I nibble_sums(I dots) { return _mm512_madd_epi16(dots, _mm512_set1_epi16(1)); }
 #endif
 
   static F as_float(I x) { return _mm512_castsi512_ps(x); }
@@ -80,6 +80,7 @@ struct Simd {
   static I add_int(I a, I b) { return _mm512_add_epi32(a, b); }
   static I sub_int(I a, I b) { return _mm512_sub_epi32(a, b); }
   static I and_int(I a, I b) { return _mm512_and_si512(a, b); }
+  static I xor_int(I a, I b) { return _mm512_xor_si512(a, b); }
   static I or_int(I a, I b) { return _mm512_or_si512(a, b); }
   template <int n>
   static I shift_left(I x) {

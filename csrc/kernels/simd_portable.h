@@ -76,6 +76,7 @@ struct Simd {
   static I add_int(I a, I b) { return a + b; }
   static I sub_int(I a, I b) { return a - b; }
   static I and_int(I a, I b) { return a & b; }
+  static I xor_int(I a, I b) { return a ^ b; }
   static I or_int(I a, I b) { return a | b; }
   template <int n>
   static I shift_left(I x) {
@@ -96,7 +97,7 @@ struct Simd {
     return sum + ((u >> 24) & low) * (s >> 24);
   }
   static I dot_nibbles(I sum, I u, I s) { return dot_bytes(sum, u, s); }
-  static I add_nibble_dots(I sum, I dots) { return sum + dots; }
+  static I nibble_sums(I dots) { return dots; }
 
   static M less(F a, F b) { return a < b; }
   static M greater_int(I a, I b) { return a > b; }

@@ -34,12 +34,12 @@ bool fits_linear(const DenseTensor& weight, int64_t in_features, int64_t out_fea
   if (weight.is(AOTI_DTYPE_FLOAT32, 3)) return weight.sizes[1] == in_features;
   if (weight.is(AOTI_DTYPE_BFLOAT16, 4)) return weight.sizes[1] == (in_features + 1) / 2;
   if (weight.is(AOTI_DTYPE_INT8, 3)) {
-    return weight.sizes[1] * kByteRow == Int8Layout::panel_bytes(in_features) &&
-           weight.sizes[2] == kByteRow;
+    return weight.sizes[1] == Int8Layout::blocks(in_features) &&
+           weight.sizes[2] == Int8Layout::kBlockBytes;
   }
   const int64_t group_size = int4_group_size(weight);
-  return group_size >= 32 && weight.sizes[1] == Int4Layout::groups(in_features, group_size) &&
-         weight.sizes[2] == Int4Layout::group_bytes(group_size);
+  return group_size >= 32 && weight.sizes[1] == Int4Layout::blocks(in_features, group_size) &&
+         weight.sizes[2] == Int4Layout::block_bytes(group_size);
 }
 
 AOTITorchError refuse_tensors(const char* op, const char* reason) {

@@ -16,7 +16,7 @@ std::vector<int64_t> packed_shape(int64_t out_features, int64_t in_features, int
     case AOTI_DTYPE_BFLOAT16:
       return {panels, (in_features + 1) / 2, 16, 2};
     case AOTI_DTYPE_INT8:
-      return {panels, 2 + (in_features + 3) / 4, 64};
+      return {panels, (in_features + 63) / 64, 1088};
     default:
       return {panels, (in_features + group_size - 1) / group_size, 64 + 8 * group_size};
   }

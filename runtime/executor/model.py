@@ -26,7 +26,7 @@ class Model:
         if "model" not in self.manifest["parts"]:
             raise BundleError(f"{bundle}: the bundle holds no model (only text)")
         model = self.manifest["model"]
-        self.dtype = DTYPES[model["dtype"]]
+        self.cache_dtype = DTYPES[self.manifest["kv_cache"]["dtype"]]
         self.layer_spec = _read_layer_spec(model["layer"])
         path = bundle / "weights.safetensors"
         with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]

@@ -22,7 +22,7 @@ class ModelRunner:
         spec = model.layer_spec
         shapes = ops.kv_cache_shapes(num_blocks, model.block_size, spec.num_kv_heads, spec.head_dim)
         self._kv_cache = [
-            tuple(torch.full(shape, float("nan"), dtype=model.dtype) for shape in shapes)
+            tuple(torch.full(shape, float("nan"), dtype=model.cache_dtype) for shape in shapes)
             for _ in model.layers
         ]
         self._hidden_states: torch.Tensor | None = None  # [T, hidden]

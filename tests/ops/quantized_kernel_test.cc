@@ -50,21 +50,19 @@ struct Weight {
     packed.resize(static_cast<size_t>((n + 15) / 16 * Int8Layout::panel_bytes(k)));
     for (int64_t row = 0; row < n; ++row) {
       uint8_t* panel = packed.data() + row / 16 * Int8Layout::panel_bytes(k);
-      const float scale = 0.01f + 0.001f * static_cast<float>(row % 7);
-      int32_t sum = 0;
       for (int64_t i = 0; i < k; ++i) {
+        uint8_t* block = panel + i / 64 * Int8Layout::kBlockBytes;
+        const uint16_t scale = to_float16(0.01f + 0.001f * static_cast<float>((row + i / 32) % 7));
+        std::memcpy(block + i % 64 / 32 * 32 + row % 16 * 2, &scale, 2);
         // Both ends often: that is where sums of 16 bits would overflow.
-        const int kind = static_cast<int>(generator() % 4);
+        const auto kind = generator() % 4;
         const int number = kind == 0   ? 127
                            : kind == 1 ? -127
                                        : static_cast<int>(generator() % 255) - 127;
-        sum += number;
-        values[static_cast<size_t>(row * k + i)] = static_cast<double>(scale) * number;
-        panel[Int8Layout::kHeaderBytes + i / 4 * 64 + row % 16 * 4 + i % 4] =
-            static_cast<uint8_t>(number);
+        values[static_cast<size_t>(row * k + i)] =
+            static_cast<double>(from_float16(scale)) * number;
+        block[64 + i % 64 / 4 * 64 + row % 16 * 4 + i % 4] = static_cast<uint8_t>(number);
       }
-      std::memcpy(panel + row % 16 * 4, &scale, 4);
-      std::memcpy(panel + 64 + row % 16 * 4, &sum, 4);
     }
   }
 
@@ -74,7 +72,7 @@ struct Weight {
     for (int64_t row = 0; row < n; ++row) {
       uint8_t* panel = packed.data() + row / 16 * Int4Layout::panel_bytes(k, group_size);
       for (int64_t i = 0; i < k; ++i) {
-        uint8_t* group = panel + i / group_size * Int4Layout::group_bytes(group_size);
+        uint8_t* group = panel + i / group_size * Int4Layout::block_bytes(group_size);
         const uint16_t scale =
             to_float16(0.003f * static_cast<float>(1 + (row + i / group_size) % 5));
         const uint16_t minimum = to_float16(i / group_size % 2 == 0 ? -0.02f : 1e-6f);
@@ -118,16 +116,14 @@ std::vector<float> multiply(const LinearKernel& kernel, const Weight& w,
   return out;
 }
 
-// A row as the kernels round it: int8 with one scale for each group.
-std::vector<double> rounded(const float* x, int64_t k, int64_t group_size) {
+// A row as the kernels round it: int8 with a scale for every 32 numbers.
+std::vector<double> rounded(const float* x, int64_t k) {
   std::vector<double> values(static_cast<size_t>(k));
-  const int64_t group = group_size == 0 ? k : group_size;
-  for (int64_t begin = 0; begin < k; begin += group) {
+  for (int64_t begin = 0; begin < k; begin += 32) {
+    const int64_t end = std::min<int64_t>(begin + 32, k);
     float largest = 0;
-    for (int64_t i = begin; i < std::min(begin + group, k); ++i) {
-      largest = std::max(largest, std::fabs(x[i]));
-    }
-    for (int64_t i = begin; i < std::min(begin + group, k); ++i) {
+    for (int64_t i = begin; i < end; ++i) largest = std::max(largest, std::fabs(x[i]));
+    for (int64_t i = begin; i < end; ++i) {
       const float number = largest == 0 ? 0 : std::nearbyintf(x[i] * (127.0f / largest));
       values[static_cast<size_t>(i)] = static_cast<double>(largest / 127.0f) * number;
     }
@@ -148,7 +144,7 @@ TEST_P(QuantizedKernelTest, AgreesWithExactSums) {
         x[x.size() - 1] = -1;
         const std::vector<float> out = multiply(w.kernel(GetParam()), w, x, rows, 1000);
         for (int64_t row = 0; row < rows; ++row) {
-          const std::vector<double> numbers = rounded(x.data() + row * k, k, group_size);
+          const std::vector<double> numbers = rounded(x.data() + row * k, k);
           for (int64_t i = 0; i < n; ++i) {
             double sum = 0, magnitude = 0;
             for (int64_t j = 0; j < k; ++j) {
@@ -170,39 +166,26 @@ TEST_P(QuantizedKernelTest, AgreesWithExactSums) {
 // The largest sums there can be.
 TEST_P(QuantizedKernelTest, DoesNotOverflow) {
   for (int64_t group_size : {0, 32, 128}) {
-    const int64_t k = group_size == 0 ? kMaxInt8Inputs : 4096;
-    Weight w(16, k, group_size);
-    std::vector<float> x(static_cast<size_t>(k), -1.0f);
-    for (int64_t i = 0; i < 16; ++i) {
-      for (int64_t j = 0; j < k; ++j) {
-        if (group_size == 0) {
-          w.packed[static_cast<size_t>(Int8Layout::kHeaderBytes + j / 4 * 64 + i * 4 + j % 4)] =
-              127;
-        } else {
-          w.packed[static_cast<size_t>(j / group_size * Int4Layout::group_bytes(group_size) + 64 +
-                                       j % group_size / 8 * 64 + i * 4 + j % 4)] = 0xff;
-        }
+    const int64_t k = 4096;
+    for (float sign : {1.0f, -1.0f}) {
+      Weight w(16, k, group_size);
+      const uint16_t one = to_float16(1);
+      const auto block_bytes = static_cast<size_t>(
+          group_size == 0 ? Int8Layout::kBlockBytes : Int4Layout::block_bytes(group_size));
+      for (size_t block = 0; block < w.packed.size(); block += block_bytes) {
+        // Scales (and minima) of 1, and the largest numbers.
+        for (size_t i = 0; i < 64; i += 2) std::memcpy(&w.packed[block + i], &one, 2);
+        std::fill(w.packed.begin() + static_cast<int64_t>(block) + 64,
+                  w.packed.begin() + static_cast<int64_t>(block + block_bytes),
+                  group_size == 0 ? 127 : 0xff);
       }
-      const int32_t sum = static_cast<int32_t>(127 * k);
-      const float scale = 1;
-      if (group_size == 0) {
-        std::memcpy(w.packed.data() + i * 4, &scale, 4);
-        std::memcpy(w.packed.data() + 64 + i * 4, &sum, 4);
-      }
+      const std::vector<float> x(static_cast<size_t>(k), sign);
+      const double number = group_size == 0 ? 127 : 15 + 1;
+      const double expected = static_cast<double>(sign) * number * static_cast<double>(k);
+      const std::vector<float> out = multiply(w.kernel(GetParam()), w, x, 1, 1);
+      EXPECT_NEAR(out[0], expected, std::fabs(expected) * 1e-5) << group_size;
+      EXPECT_NEAR(out[15], expected, std::fabs(expected) * 1e-5) << group_size;
     }
-    const std::vector<float> out = multiply(w.kernel(GetParam()), w, x, 1, 1);
-    double expected = -127.0 * static_cast<double>(k);
-    if (group_size != 0) {
-      expected = 0;
-      for (int64_t j = 0; j < k; j += group_size) {
-        uint16_t pair[17];
-        std::memcpy(pair, w.packed.data() + j / group_size * Int4Layout::group_bytes(group_size),
-                    34);
-        expected -= static_cast<double>(group_size) *
-                    (15.0 * from_float16(pair[0]) + from_float16(pair[16]));
-      }
-    }
-    EXPECT_NEAR(out[0], expected, std::fabs(expected) * 1e-5) << group_size;
   }
 }
 

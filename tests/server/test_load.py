@@ -6,6 +6,7 @@ import random
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -56,19 +57,21 @@ class Clients:
         self._lock = threading.Lock()
 
     def run(self, num_clients: int) -> None:
-        # In a process of its own: the clients' threads would hold it up.
-        health = subprocess.Popen(
-            [sys.executable, "-c", WATCH_HEALTH, self.server.url, str(self.end - time.monotonic())],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        threads = [threading.Thread(target=self._client, args=(i,)) for i in range(num_clients)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.health_ms = [float(line) for line in health.communicate()[0].split()]
-        assert health.returncode == 0
+        # In a process of its own: the clients' threads would hold it up. Into a file: ten minutes
+        # of lines do not fit a pipe.
+        watch = [sys.executable, "-c", WATCH_HEALTH]
+        with tempfile.TemporaryFile("w+") as lines:
+            health = subprocess.Popen(
+                [*watch, self.server.url, str(self.end - time.monotonic())], stdout=lines
+            )
+            threads = [threading.Thread(target=self._client, args=(i,)) for i in range(num_clients)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert health.wait(timeout=60) == 0
+            lines.seek(0)
+            self.health_ms = [float(line) for line in lines]
 
     def _client(self, seed: int) -> None:
         numbers = random.Random(seed)

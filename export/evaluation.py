@@ -1,0 +1,169 @@
+"""How much a model loses by its formats: perplexity and KL divergence on a text.
+
+Both models, the one that the bundle will hold and the same checkpoint in float32, run in eager
+PyTorch over the ops that the engine runs, over windows of the text that do not see each other.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from pinfer.export.checkpoint import Checkpoint
+from pinfer.export.errors import ExportError
+from pinfer.export.models.spec import ModelSpec, TensorPlan
+from pinfer.export.weights import WeightFormats, WeightsPlan, plan_weights, stored_tensor
+from pinfer.runtime import ops
+from pinfer.runtime.layers.modules import DecoderLayer, Head
+from pinfer.runtime.weight_format import FLOAT32
+
+WINDOW = 512  # tokens that see each other; the first of a window predicts only
+LOGITS_AT_A_TIME = 64  # rows of a whole vocabulary
+BLOCK_SIZE = 16
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    text: str  # the file's name
+    tokens: int  # predicted ones
+    perplexity: float
+    perplexity_float32: float
+    mean_kl: float  # of the float32 distribution from the model's, nats
+    max_kl: float
+
+    def __str__(self) -> str:
+        ratio = self.perplexity / self.perplexity_float32
+        return (
+            f"perplexity {self.perplexity:.4f} ({self.perplexity_float32:.4f} in float32, ratio"
+            f" {ratio:.4f}), KL mean {self.mean_kl:.2e}, largest {self.max_kl:.2e},"
+            f" over {self.tokens} tokens"
+        )
+
+
+def evaluate(
+    text_file: Path,
+    checkpoint: Checkpoint,
+    spec: ModelSpec,
+    formats: WeightFormats,
+    cache_dtype: torch.dtype,
+    max_model_len: int,
+    progress: Callable[[int, int], None],
+) -> Evaluation:
+    """ExportError if the text cannot be read or has fewer than two tokens."""
+    windows = _windows(text_file, checkpoint, min(WINDOW, max_model_len))
+    model = EagerModel(spec, checkpoint, formats, cache_dtype)
+    reference = EagerModel(spec, checkpoint, WeightFormats(FLOAT32, FLOAT32), torch.float32)
+    tokens, loss, reference_loss, divergences = 0, 0.0, 0.0, [0.0]
+    largest = 0.0
+    for i, ids in enumerate(windows):
+        hidden, reference_hidden = model.hidden_states(ids), reference.hidden_states(ids)
+        for begin in range(0, len(ids) - 1, LOGITS_AT_A_TIME):
+            rows = slice(begin, min(begin + LOGITS_AT_A_TIME, len(ids) - 1))
+            found = model.log_probabilities(hidden[rows])
+            expected = reference.log_probabilities(reference_hidden[rows])
+            targets = ids[rows.start + 1 : rows.stop + 1].long()[:, None]
+            loss -= float(found.gather(1, targets).double().sum())
+            reference_loss -= float(expected.gather(1, targets).double().sum())
+            kl = (expected.exp() * (expected - found)).sum(1)
+            divergences.append(float(kl.double().sum()))
+            largest = max(largest, float(kl.max()))
+            tokens += len(targets)
+        progress(i + 1, len(windows))
+    return Evaluation(
+        text=text_file.name,
+        tokens=tokens,
+        perplexity=math.exp(loss / tokens),
+        perplexity_float32=math.exp(reference_loss / tokens),
+        mean_kl=math.fsum(divergences) / tokens,
+        max_kl=largest,
+    )
+
+
+def _windows(text_file: Path, checkpoint: Checkpoint, size: int) -> list[torch.Tensor]:
+    try:
+        text = text_file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ExportError(f"--eval {text_file}: cannot be read: {error}") from error
+    tokenizer = _tokenizer(checkpoint)
+    ids = torch.tensor(tokenizer.encode(text, add_special_tokens=False).ids, dtype=torch.int32)
+    if len(ids) < 2:
+        raise ExportError(f"--eval {text_file}: expected at least 2 tokens, found {len(ids)}")
+    return [window for window in ids.split(size) if len(window) > 1]
+
+
+def _tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    assert checkpoint.tokenizer is not None  # build_text has refused such a checkpoint
+    tokenizer = Tokenizer.from_str(json.dumps(checkpoint.tokenizer))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+class EagerModel:
+    """A checkpoint's model in eager PyTorch, for one sequence at a time."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        checkpoint: Checkpoint,
+        formats: WeightFormats,
+        cache_dtype: torch.dtype,
+    ) -> None:
+        plan = plan_weights(spec, checkpoint, formats)
+        self._spec = spec
+        self._cache_dtype = cache_dtype
+        self._embedding = stored_tensor(plan.embedding, checkpoint)
+        self._layers = [
+            _filled(DecoderLayer(spec.layer, formats.linear), plans, checkpoint)
+            for plans in plan.layers
+        ]
+        self._head = self._filled_head(plan, checkpoint, formats)
+
+    def _filled_head(
+        self, plan: WeightsPlan, checkpoint: Checkpoint, formats: WeightFormats
+    ) -> nn.Module:
+        head = Head(self._spec.layer, self._spec.vocab_size, formats.embedding)
+        head.norm_weight.data = stored_tensor(plan.final_norm, checkpoint)
+        tied = plan.head is plan.embedding
+        head.linear_weight.data = self._embedding if tied else stored_tensor(plan.head, checkpoint)
+        return head
+
+    @torch.no_grad()
+    def hidden_states(self, ids: torch.Tensor) -> torch.Tensor:
+        """float32 [tokens, hidden] of a whole sequence, int32 [tokens]."""
+        layer = self._spec.layer
+        count = len(ids)
+        num_blocks = -(-count // BLOCK_SIZE)
+        shapes = ops.kv_cache_shapes(num_blocks, BLOCK_SIZE, layer.num_kv_heads, layer.head_dim)
+        positions = torch.arange(count, dtype=torch.int32)
+        rotary = self._spec.rotary
+        x = ops.embedding(ids, self._embedding, layer.hidden_size)
+        cos, sin = ops.rotary_embedding(positions, rotary.inv_freq, rotary.attention_scaling)
+        inputs = (
+            positions.long(),
+            torch.arange(num_blocks, dtype=torch.int32)[None],
+            torch.tensor([count], dtype=torch.int32),
+            torch.tensor([0, count], dtype=torch.int32),
+        )
+        for module in self._layers:
+            caches = [torch.zeros(shape, dtype=self._cache_dtype) for shape in shapes]
+            x = module(x, cos, sin, *caches, *inputs)
+        return x
+
+    @torch.no_grad()
+    def log_probabilities(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """float32 [rows, vocab] of rows of hidden_states()."""
+        return self._head(hidden_states).log_softmax(-1)
+
+
+def _filled(module: nn.Module, plans: dict[str, TensorPlan], checkpoint: Checkpoint) -> nn.Module:
+    for name, parameter in module.named_parameters():
+        parameter.data = stored_tensor(plans[name], checkpoint)
+    return module
