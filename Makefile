@@ -86,16 +86,19 @@ fuzz:
 	CC=clang-19 CXX=clang++-19 cmake --preset cpu-fuzz >/dev/null
 	cmake --build --preset cpu-fuzz
 	for fuzzer in $(FUZZERS); do \
-	  corpus=$(FUZZ_BUILD)/corpus/$$(basename $$fuzzer); mkdir -p $$corpus; \
+	  name=$$(basename $$fuzzer); corpus=$(FUZZ_BUILD)/corpus/$$name; mkdir -p $$corpus; \
+	  $(PYTHON) -m zipfile -e tests/data/fuzz/$$name.zip $$corpus || exit 1; \
 	  $(FUZZ_BUILD)/tests/engine_cpp/$$fuzzer -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -timeout=25 \
-	    -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix=$(FUZZ_BUILD)/ $$corpus \
-	    $$(test -d tests/data/fuzz/$$(basename $$fuzzer) && echo tests/data/fuzz/$$(basename $$fuzzer)) || exit 1; done
+	    -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix=$(FUZZ_BUILD)/ $$corpus || exit 1; done
 
-# C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer, threaded ones under ThreadSanitizer.
-sanitize: $(VENV)/.test-tools
+# C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer, damaged bundles with the program
+# under both, threaded tests under ThreadSanitizer.
+sanitize: build-tests
 	cmake --preset cpu-asan >/dev/null
 	cmake --build --preset cpu-asan
 	ctest --no-tests=error --test-dir build/cpu-asan --output-on-failure -j 2 -LE slow
+	PINFER_BINARY=build/cpu-asan/engine_cpp/cli/pinfer ASAN_OPTIONS=exitcode=99 \
+	  UBSAN_OPTIONS=exitcode=99:print_stacktrace=1 $(BIN)/python -m pytest -q tests/e2e/test_bundle_faults.py
 	cmake --preset cpu-tsan >/dev/null
 	cmake --build --preset cpu-tsan --target pinfer_threaded_tests
 	ctest --no-tests=error --test-dir build/cpu-tsan --output-on-failure -L threads

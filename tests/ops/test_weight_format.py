@@ -319,7 +319,7 @@ def test_linear(isa, format, in_features):
             assert error <= TOLERANCE, (out_features, num_tokens)
 
 
-@pytest.mark.parametrize("in_features", [1, 33, 576])
+@pytest.mark.parametrize("in_features", [33, 300])
 def test_linear_over_every_kind_of_weight(isa, format, kind, in_features):
     packed = format.pack(kind(17, in_features))
     x = torch.randn(5, in_features) * torch.logspace(-4, 4, 5)[:, None]
