@@ -81,7 +81,9 @@ def _compare(
 ) -> None:
     difference = (expected.double() - found.double()).abs().max().item()
     scale = expected.double().abs().max().item()
-    tolerance = max(TOLERANCES[value.dtype] for value in part.constants().values())
+    dtypes = [value.dtype for value in part.constants().values()]
+    dtypes += [entry.dtype for entry in part.inputs if entry.dtype.is_floating_point]
+    tolerance = max(TOLERANCES[dtype] for dtype in dtypes)
     if not difference <= tolerance * max(scale, 1.0):
         raise ExportError(
             f"{part.name}: compiled code differs from eager in {what} by {difference:.3g}"

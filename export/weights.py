@@ -132,7 +132,12 @@ def stored_tensor(plan: TensorPlan, checkpoint: Checkpoint) -> torch.Tensor:
         if not torch.stack(part.aminmax()).isfinite().all():  # one pass; a NaN is both
             raise ExportError(f"{checkpoint.source}: tensor {name}: a value is not finite")
     value = parts[0] if len(parts) == 1 else torch.cat(parts)
-    return value if format is None else format.pack(value)
+    if format is None:
+        return value
+    try:
+        return format.pack(value)
+    except ValueError as error:
+        raise ExportError(f"{checkpoint.source}: tensor {plan.name}: {error}") from error
 
 
 def stored_shape(plan: TensorPlan) -> tuple[tuple[int, ...], torch.dtype]:

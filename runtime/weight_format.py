@@ -26,6 +26,18 @@ class WeightFormat:
     name: str  # float32, bfloat16, int8 or int4
     group_size: int = 0  # of int4
 
+    def __post_init__(self) -> None:
+        if self.name not in ("float32", "bfloat16", "int8", "int4"):
+            raise ValueError(f"weights are float32, bfloat16, int8 or int4, got {self.name!r}")
+        good = (
+            self.group_size in range(32, 4097, 32) if self.name == "int4" else not self.group_size
+        )
+        if not good:
+            raise ValueError(
+                f"group_size must be a multiple of 32 up to 4096 for int4 and 0 for other formats,"
+                f" got {self.group_size} for {self.name}"
+            )
+
     @property
     def dtype(self) -> torch.dtype:
         """Of the packed tensor; int4 is stored as bytes."""
@@ -45,15 +57,22 @@ class WeightFormat:
         return ops.packed_shape(out_features, in_features, self.dtype)
 
     def pack(self, weight: Tensor) -> Tensor:
-        """A weight [out_features, in_features] in any float dtype, rounded to this format."""
+        """A weight [out_features, in_features] in any float dtype, rounded to this format.
+        ValueError if a scale is beyond what float16 holds."""
         if self.name == "int8":
             return pack_int8(*quantize_int8(weight))
         if self.name == "int4":
-            return pack_int4(*quantize_int4(weight, self.group_size))
+            return pack_int4(*quantize_int4(weight, self.group_size), self.group_size)
         return ops.pack_linear(weight.to(self.dtype))
 
     def unpack(self, packed: Tensor, out_features: int, in_features: int) -> Tensor:
         """What the packed weight stands for, float32 [out_features, in_features]."""
+        shape = self.packed_shape(out_features, in_features)
+        if tuple(packed.shape) != shape or packed.dtype != self.dtype:
+            raise ValueError(
+                f"packed {self.name} weight must be {self.dtype} with shape {shape}, got"
+                f" {packed.dtype} with {tuple(packed.shape)}"
+            )
         if self.name == "int8":
             return _unpack_int8(packed, out_features, in_features)
         if self.name == "int4":
@@ -71,7 +90,7 @@ def quantize_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
     out_features, in_features = weight.shape
     padded = nn.functional.pad(weight.float(), (0, -in_features % INT8_GROUP))
     values = padded.view(out_features, -1, INT8_GROUP)
-    scales = (values.abs().amax(2) / 127).half()
+    scales = _half(values.abs().amax(2) / 127)
     # A scale that float16 rounds down to 0 belongs to numbers that are as good as 0.
     divisors = torch.where(scales == 0, torch.inf, scales.float())[..., None]
     numbers = torch.round(values / divisors).clamp(-127, 127).to(torch.int8)
@@ -127,6 +146,10 @@ def _quantize_rows(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor, Ten
     # The last number again does not widen a group's range.
     values = torch.cat([weight.float(), weight[:, -1:].float().expand(-1, gap)], 1)
     values = values.view(num_rows, -1, group_size)
+    counts = torch.zeros(in_features + gap)
+    counts[:in_features] = 1
+    counts = counts.view(-1, group_size)  # 0 for the numbers that fill the last group up
+    size = counts.sum(1, keepdim=True)
     low, high = values.amin(2, keepdim=True), values.amax(2, keepdim=True)
     middle, half = (low + high) / 2, (high - low) / 2
     best_error = torch.full_like(low, torch.inf)
@@ -135,14 +158,15 @@ def _quantize_rows(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor, Ten
         scale, minimum = part * half * 2 / 15, middle - part * half
         numbers = _rounded(values, scale, minimum)
         # With the numbers given, scale and minimum by least squares.
-        mean = numbers.mean(2, keepdim=True)
-        spread = (numbers - mean).square().sum(2, keepdim=True)
-        fitted = ((numbers - mean) * values).sum(2, keepdim=True) / spread
+        mean = (numbers * counts).sum(2, keepdim=True) / size
+        spread = ((numbers - mean).square() * counts).sum(2, keepdim=True)
+        fitted = ((numbers - mean) * counts * values).sum(2, keepdim=True) / spread
         fitted = torch.where(spread > 0, fitted, scale)
-        scale = fitted.half().float()
-        minimum = (values.mean(2, keepdim=True) - scale * mean).half().float()
+        scale = _half(fitted).float()
+        average = (values * counts).sum(2, keepdim=True) / size
+        minimum = _half(average - scale * mean).float()
         numbers = _rounded(values, scale, minimum)
-        error = (numbers * scale + minimum - values).square().sum(2, keepdim=True)
+        error = ((numbers * scale + minimum - values).square() * counts).sum(2, keepdim=True)
         better = error < best_error
         best_error = torch.where(better, error, best_error)
         found = (numbers, scale, minimum)
@@ -155,17 +179,21 @@ def _quantize_rows(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor, Ten
     )
 
 
+def _half(values: Tensor) -> Tensor:
+    halves = values.half()
+    if not halves.isfinite().all():
+        raise ValueError("a value is larger than float16 scales can express")
+    return halves
+
+
 def _rounded(values: Tensor, scale: Tensor, minimum: Tensor) -> Tensor:
     return torch.round((values - minimum) / torch.where(scale == 0, 1, scale)).clamp(0, 15)
 
 
-def pack_int4(numbers: Tensor, scales: Tensor, minima: Tensor) -> Tensor:
-    """uint8 [out_features, in_features] below 16, float16 [out_features, groups] twice. The group
-    size follows from the shapes: in_features / groups, a multiple of 32."""
+def pack_int4(numbers: Tensor, scales: Tensor, minima: Tensor, group_size: int) -> Tensor:
+    """uint8 [out_features, in_features] below 16, float16 [out_features, groups] twice."""
     out_features, in_features = numbers.shape
     groups = scales.shape[1]
-    group_size = -(-in_features // groups)
-    group_size += -group_size % 32
     panels = -(-out_features // PANEL)
     padded = numbers.new_zeros(panels * PANEL, groups * group_size)
     padded[:out_features, :in_features] = numbers

@@ -48,17 +48,17 @@ CASES = {
     "int4_128": Case(
         "gqa8_biases_odd",
         "--quantize int4 --group-size 128 --quantize-embedding none",
-        ("int4", 128), ("float32", 0), "float32", 0.85,
+        ("int4", 128), ("float32", 0), "float32", 0.85, is_slow=True,
     ),
     "bfloat16_cache_float32": Case(
         "odd_hidden_llama3_rope",
         "--dtype bfloat16 --kv-dtype float32",
-        ("bfloat16", 0), ("bfloat16", 0), "float32", 0.999,
+        ("bfloat16", 0), ("bfloat16", 0), "float32", 0.999, is_slow=True,
     ),
     "float32_cache_bfloat16": Case(
         "tied",
         "--dtype float32 --kv-dtype bfloat16",
-        ("float32", 0), ("float32", 0), "bfloat16", 0.999,
+        ("float32", 0), ("float32", 0), "bfloat16", 0.999, is_slow=True,
     ),
     "int8_untied": Case(
         "gqa3_untied_head_dim",
