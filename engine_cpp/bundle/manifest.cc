@@ -191,7 +191,11 @@ void read_model(const Field& root, Manifest* manifest) {
   const Field model = root.at("model");
   manifest->model_name = model.at("model_name").text();
   manifest->architecture = model.at("architecture").text();
-  manifest->dtype = model.at("dtype").text();
+  const Field dtype = model.at("dtype");
+  manifest->dtype = dtype.text();
+  if (manifest->dtype != "float32" && manifest->dtype != "bfloat16") {
+    dtype.fail("float32 or bfloat16");
+  }
   manifest->max_model_len = model.at("max_model_len").size(1 << 28);
   manifest->vocab_size = model.at("vocab_size").size(kMaxCount);
   manifest->num_layers = model.at("num_layers").size(1 << 16);

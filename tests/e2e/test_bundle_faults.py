@@ -124,7 +124,7 @@ def test_one_byte_flipped(pinfer, bundle):
         (lambda m: m["model"].update(head_dim=0), "head_dim"),
         (lambda m: m["model"].update(max_model_len=0), "max_model_len"),
         (lambda m: m["model"].update(dtype="float64"), "dtype"),
-        (lambda m: m["model"].update(dtype="bfloat16"), "dtype|fit|differ"),
+        (lambda m: m["embedding"]["format"].update(name="bfloat16"), "embedding.weight"),
         (lambda m: m["kv_cache"].update(dtype="bfloat16"), "fit|dtype"),
         (lambda m: m["kv_cache"].update(block_size=32), "block|fit"),
         (lambda m: m["target"].update(device="cuda"), "device cuda"),

@@ -13,7 +13,8 @@ from pinfer.export.exporter import export
 from pinfer.export.gguf_file import read_gguf
 from pinfer.export.models.registry import read_spec
 from pinfer.export.text import eos_token_ids, generation_defaults, special_tokens
-from pinfer.export.weights import EMBEDDING, LM_HEAD, plan_weights
+from pinfer.export.weights import EMBEDDING, LM_HEAD, WeightFormats, plan_weights
+from pinfer.runtime.weight_format import FLOAT32
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -93,7 +94,7 @@ def weights(head=None):
 
 def planned(tie, head):
     made = checkpoint({"tie_word_embeddings": tie}, weights(head))
-    return plan_weights(read_spec(made), made)
+    return plan_weights(read_spec(made), made, WeightFormats(FLOAT32, FLOAT32))
 
 
 COPY = torch.arange(20.0 * 64).view(20, 64)

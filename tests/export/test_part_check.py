@@ -27,13 +27,13 @@ SPEC = LayerSpec(
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    part = decoder_layer(SPEC, torch.float32, 16)
+    part = decoder_layer(SPEC, FLOAT32, torch.float32, 16)
     sources = inductor_sources.generate(part, trace.trace(part), "x86-64-v3")
     return artifact.build(part.name, sources, "x86-64-v3", tmp_path_factory.mktemp("part"))
 
 
 def test_a_compiled_part_equals_eager(built):
-    check_part(decoder_layer(SPEC, torch.float32, 16), built, max_model_len=512)
+    check_part(decoder_layer(SPEC, FLOAT32, torch.float32, 16), built, max_model_len=512)
 
 
 def test_sizes_hold_both_ends():
@@ -64,7 +64,7 @@ class WritesAnotherSlot(modules.DecoderLayer):
 
 @pytest.mark.parametrize(("kind", "what"), [(OtherNorm, "in y"), (WritesAnotherSlot, "in v_cache")])
 def test_a_difference_fails_the_export(built, kind, what):
-    part = decoder_layer(SPEC, torch.float32, 16)
+    part = decoder_layer(SPEC, FLOAT32, torch.float32, 16)
     other = trace.Part(part.name, kind(SPEC, torch.float32).eval(), part.inputs, part.output)
     with pytest.raises(ExportError, match=rf"decoder_layer: compiled code differs .* {what}"):
         check_part(other, built, max_model_len=512)
