@@ -65,7 +65,7 @@ class WritesAnotherSlot(modules.DecoderLayer):
 @pytest.mark.parametrize(("kind", "what"), [(OtherNorm, "in y"), (WritesAnotherSlot, "in v_cache")])
 def test_a_difference_fails_the_export(built, kind, what):
     part = decoder_layer(SPEC, FLOAT32, torch.float32, 16)
-    other = trace.Part(part.name, kind(SPEC, torch.float32).eval(), part.inputs, part.output)
+    other = trace.Part(part.name, kind(SPEC, FLOAT32).eval(), part.inputs, part.output)
     with pytest.raises(ExportError, match=rf"decoder_layer: compiled code differs .* {what}"):
         check_part(other, built, max_model_len=512)
 
