@@ -9,7 +9,7 @@ import torch
 
 from pinfer.runtime import ops
 
-ISAS = ["portable", "avx2", "avx512", "avx512_bf16"]
+ISAS = ["portable", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16"]
 
 # Largest error per unit of the sum of absolute products (linear), and absolute (attention, whose
 # values are of order 1): sums are in float32 for both dtypes, and the references round the

@@ -9,9 +9,6 @@ import torch
 from pinfer.runtime import ops, weight_format
 from pinfer.runtime.weight_format import INT8, WeightFormat, quantize_int4, quantize_int8
 
-from . import conftest
-
-ISAS = [*conftest.ISAS, "avx2_vnni", "avx512_vnni"]  # the last two differ in integers only
 INT4 = {size: WeightFormat("int4", size) for size in (32, 64, 128)}
 FORMATS = [INT8, *INT4.values()]
 OUT_FEATURES = [1, 15, 16, 17, 49]
@@ -22,25 +19,6 @@ INT8_GROUP = 32  # of int8 weights, and of rows
 LEAST_NORMAL = 2**-14  # of float16
 
 
-def supported_isas():
-    supported = []
-    for name in ISAS:
-        try:
-            ops.force_isa(name)
-        except ValueError:
-            continue
-        supported.append(name)
-    ops.force_isa("")
-    return supported
-
-
-@pytest.fixture(params=supported_isas())
-def isa(request):
-    ops.force_isa(request.param)
-    yield request.param
-    ops.force_isa("")
-
-
 def format_name(format):
     return f"{format.name}_{format.group_size}" if format.group_size else format.name
 
@@ -48,15 +26,6 @@ def format_name(format):
 @pytest.fixture(params=FORMATS, ids=format_name)
 def format(request):
     return request.param
-
-
-@pytest.mark.parametrize("name", ISAS)
-def test_instruction_sets_of_this_machine(name):
-    if name not in supported_isas():
-        pytest.skip(f"this processor has no {name}: its kernels are tested emulated, in C++")
-    ops.force_isa(name)
-    assert ops.get_isa() == name
-    ops.force_isa("")
 
 
 # ---- weights of every kind ----
