@@ -75,6 +75,9 @@ PINFER_API int32_t pinfer_rotary_embedding(const int32_t* positions, int64_t num
 //     V  [num_blocks, num_kv_heads, block_size, head_dim]
 //     K  [num_blocks, num_kv_heads, block_size / 16, K tile], where the K tile of 16 tokens is
 //        float32 [head_dim, 16], bfloat16 [head_dim / 2, 16, 2] (head_dim even)
+//     int8: K and V [num_blocks, num_kv_heads, block_size / 16, tile]; a tile begins with a scale
+//        for each of its tokens, float32 [16], and goes on with K [head_dim, 16] or V [16,
+//        head_dim]
 //   slot_mapping [num_tokens]          block_id * block_size + offset, or -1: not written. Slots of
 //                                      one call must differ.
 //   block_table [num_requests, max_blocks]   ids of the blocks of each request, in order

@@ -40,7 +40,11 @@ struct Arguments {
     return query_start_loc[request + 1] - query_start_loc[request];
   }
   int64_t group_size() const { return num_heads / num_kv_heads; }
-  int64_t element_size() const { return cache_dtype == PINFER_FLOAT32 ? 4 : 2; }
+  // Bytes of a token's K or V of one head.
+  int64_t token_bytes() const {
+    if (cache_dtype == PINFER_INT8) return int8_token_bytes(head_dim);
+    return head_dim * (cache_dtype == PINFER_FLOAT32 ? 4 : 2);
+  }
   // First position that the row at `position` attends to.
   int64_t first_position(int64_t position) const {
     return sliding_window > 0 ? std::max<int64_t>(0, position + 1 - sliding_window) : 0;
@@ -64,13 +68,15 @@ int32_t check_sizes(const Arguments& a) {
                    "paged_attention: num_heads must be a multiple of num_kv_heads, got %lld and "
                    "%lld",
                    static_cast<long long>(a.num_heads), static_cast<long long>(a.num_kv_heads));
-  PINFER_OPS_CHECK(a.cache_dtype == PINFER_FLOAT32 || a.cache_dtype == PINFER_BFLOAT16,
-                   "paged_attention: cache dtype must be float32 (6) or bfloat16 (15), got %d",
+  PINFER_OPS_CHECK(a.cache_dtype == PINFER_FLOAT32 || a.cache_dtype == PINFER_BFLOAT16 ||
+                       a.cache_dtype == PINFER_INT8,
+                   "paged_attention: cache dtype must be float32 (6), bfloat16 (15) or int8 (1), "
+                   "got %d",
                    a.cache_dtype);
   PINFER_OPS_CHECK(a.head_dim >= 1 && a.head_dim <= kMaxHeadDim,
                    "paged_attention: head_dim must be 1 to %lld, got %lld",
                    static_cast<long long>(kMaxHeadDim), static_cast<long long>(a.head_dim));
-  PINFER_OPS_CHECK(a.cache_dtype == PINFER_FLOAT32 || a.head_dim % 2 == 0,
+  PINFER_OPS_CHECK(a.cache_dtype != PINFER_BFLOAT16 || a.head_dim % 2 == 0,
                    "paged_attention: head_dim must be even in a bfloat16 cache, got %lld",
                    static_cast<long long>(a.head_dim));
   PINFER_OPS_CHECK(a.block_size >= kPanelWidth && a.block_size <= kMaxBlockSize &&
@@ -144,17 +150,17 @@ int32_t check(const Arguments& a) {
 
 void write_cache(const Arguments& a, const AttentionKernel& kernel) {
   const int64_t row_size = a.num_kv_heads * a.head_dim;
-  const int64_t tile_bytes = a.block_size * a.head_dim * a.element_size();
+  const int64_t head_bytes = a.block_size * a.token_bytes();
   const int64_t grain = std::max<int64_t>(1, kSerialWrite / row_size);
   parallel_for(a.num_tokens, grain, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t slot = a.slot_mapping[t];
       if (slot < 0) continue;
       for (int64_t h = 0; h < a.num_kv_heads; ++h) {
-        const int64_t tile = (slot / a.block_size * a.num_kv_heads + h) * tile_bytes;
+        const int64_t head = (slot / a.block_size * a.num_kv_heads + h) * head_bytes;
         kernel.write(a.k + t * row_size + h * a.head_dim, a.v + t * row_size + h * a.head_dim,
-                     a.head_dim, slot % a.block_size, static_cast<char*>(a.k_cache) + tile,
-                     static_cast<char*>(a.v_cache) + tile);
+                     a.head_dim, slot % a.block_size, static_cast<char*>(a.k_cache) + head,
+                     static_cast<char*>(a.v_cache) + head);
       }
     }
   });
@@ -278,8 +284,9 @@ int32_t paged_attention(const Arguments& a) {
   if (const int32_t error = check(a)) return error;
   if (a.num_tokens == 0) return PINFER_OPS_OK;
   const KernelTable& table = kernels();
-  const AttentionKernel& kernel =
-      a.cache_dtype == PINFER_FLOAT32 ? *table.attention_float32 : *table.attention_bfloat16;
+  const AttentionKernel& kernel = a.cache_dtype == PINFER_FLOAT32    ? *table.attention_float32
+                                  : a.cache_dtype == PINFER_BFLOAT16 ? *table.attention_bfloat16
+                                                                     : *table.attention_int8;
   const std::vector<Chunk> chunks = make_chunks(a);
   write_cache(a, kernel);
   const int64_t num_threads = current_num_threads();

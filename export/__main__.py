@@ -16,6 +16,7 @@ from pinfer.export.config import (
     DTYPES,
     EMBEDDING_FORMATS,
     GROUP_SIZES,
+    KV_DTYPES,
     PARTS,
     PROVIDERS,
     QUANTIZATIONS,
@@ -62,11 +63,12 @@ class StageReport:
               help="Of weights and cache; default: the checkpoint's.")  # fmt: skip
 @click.option("--quantize", type=click.Choice(QUANTIZATIONS),
               help="The layers' weights in integers, which multiply rows in int8.")  # fmt: skip
-@click.option("--group-size", type=click.Choice([str(size) for size in GROUP_SIZES]), default="32",
-              show_default=True, help="Numbers of int4 that share a scale.")  # fmt: skip
+@click.option("--group-size", type=click.Choice([str(size) for size in GROUP_SIZES]),
+              help="Numbers of int4 that share a scale; default: as a quantised checkpoint has it,"
+                   " else 32.")  # fmt: skip
 @click.option("--quantize-embedding", type=click.Choice(EMBEDDING_FORMATS), default="int8",
               show_default=True, help="The same of embedding and head.")  # fmt: skip
-@click.option("--kv-dtype", type=click.Choice(DTYPES),
+@click.option("--kv-dtype", type=click.Choice(KV_DTYPES),
               help="Of the KV cache; default: that of --dtype.")  # fmt: skip
 @click.option("--eval", "evaluate", type=click.Path(path_type=Path),
               help="Measure perplexity and KL against float32 on this text.")  # fmt: skip
@@ -90,7 +92,7 @@ def command(
     output: Path,
     dtype: str | None,
     quantize: str | None,
-    group_size: str,
+    group_size: str | None,
     quantize_embedding: str,
     kv_dtype: str | None,
     evaluate: Path | None,
@@ -113,7 +115,7 @@ def command(
         output=output,
         dtype=dtype,
         quantize=quantize,
-        group_size=int(group_size),
+        group_size=None if group_size is None else int(group_size),
         quantize_embedding=quantize_embedding,
         kv_dtype=kv_dtype,
         evaluate=evaluate,

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import torch
 
+from pinfer.runtime.weight_format import QuantizedWeight
+
 
 class TensorSource(Protocol):
     """Named tensors that are read one at a time, so that memory holds one of them."""
@@ -17,7 +19,19 @@ class TensorSource(Protocol):
 
     def shape(self, name: str) -> tuple[int, ...]: ...
 
-    def load(self, name: str) -> torch.Tensor: ...
+    def load(self, name: str) -> torch.Tensor:
+        """In floats, whatever it is stored as."""
+        ...
+
+    def load_quantized(self, name: str) -> QuantizedWeight | None:
+        """The numbers of a tensor that is stored as integers of 8 or 4 bits with a scale for each
+        group; None for others."""
+        ...
+
+    def group_size(self) -> int | None:
+        """How many numbers share a scale in weights that load_quantized() gives; None if there are
+        no such weights."""
+        ...
 
 
 class NoTensors:
@@ -31,6 +45,12 @@ class NoTensors:
 
     def load(self, name: str) -> torch.Tensor:
         raise KeyError(name)
+
+    def load_quantized(self, name: str) -> QuantizedWeight | None:
+        raise KeyError(name)
+
+    def group_size(self) -> int | None:
+        return None
 
 
 @dataclass(frozen=True)

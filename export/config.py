@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DTYPES = ("float32", "bfloat16")
+KV_DTYPES = (*DTYPES, "int8")
 QUANTIZATIONS = ("int8", "int4")
 EMBEDDING_FORMATS = ("none", "int8", "int4")
 GROUP_SIZES = (32, 64, 128)
@@ -22,7 +23,7 @@ class ExportConfig:
     output: Path  # the bundle directory to write
     dtype: str | None = None  # None: the checkpoint's; float16 becomes bfloat16
     quantize: str | None = None  # of the layers' linear weights
-    group_size: int = 32  # of int4: numbers that share a scale
+    group_size: int | None = None  # of int4: numbers that share a scale; None: the checkpoint's, 32
     quantize_embedding: str = "int8"  # of embedding and head, where `quantize` is set
     kv_dtype: str | None = None  # of the KV cache; None: dtype
     evaluate: Path | None = None  # a text to measure what the formats cost on

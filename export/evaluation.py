@@ -47,22 +47,27 @@ class Evaluation:
         )
 
 
+@dataclass(frozen=True)
+class Windows:
+    """A text, tokenised and cut; each window is evaluated on its own."""
+
+    text: str  # the file's name
+    ids: list[torch.Tensor]  # int32 [at least 2]
+
+
 def evaluate(
-    text_file: Path,
+    windows: Windows,
     checkpoint: Checkpoint,
     spec: ModelSpec,
     formats: WeightFormats,
     cache_dtype: torch.dtype,
-    max_model_len: int,
     progress: Callable[[int, int], None],
 ) -> Evaluation:
-    """ExportError if the text cannot be read or has fewer than two tokens."""
-    windows = _windows(text_file, checkpoint, min(WINDOW, max_model_len))
     model = EagerModel(spec, checkpoint, formats, cache_dtype)
     reference = EagerModel(spec, checkpoint, WeightFormats(FLOAT32, FLOAT32), torch.float32)
     tokens, loss, reference_loss, divergences = 0, 0.0, 0.0, [0.0]
     largest = 0.0
-    for i, ids in enumerate(windows):
+    for i, ids in enumerate(windows.ids):
         hidden, reference_hidden = model.hidden_states(ids), reference.hidden_states(ids)
         for begin in range(0, len(ids) - 1, LOGITS_AT_A_TIME):
             rows = slice(begin, min(begin + LOGITS_AT_A_TIME, len(ids) - 1))
@@ -75,9 +80,9 @@ def evaluate(
             divergences.append(float(kl.double().sum()))
             largest = max(largest, float(kl.max()))
             tokens += len(targets)
-        progress(i + 1, len(windows))
+        progress(i + 1, len(windows.ids))
     return Evaluation(
-        text=text_file.name,
+        text=windows.text,
         tokens=tokens,
         perplexity=math.exp(loss / tokens),
         perplexity_float32=math.exp(reference_loss / tokens),
@@ -86,7 +91,8 @@ def evaluate(
     )
 
 
-def _windows(text_file: Path, checkpoint: Checkpoint, size: int) -> list[torch.Tensor]:
+def read_windows(text_file: Path, checkpoint: Checkpoint, max_model_len: int) -> Windows:
+    """ExportError if the text cannot be read or has fewer than two tokens."""
     try:
         text = text_file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -95,11 +101,13 @@ def _windows(text_file: Path, checkpoint: Checkpoint, size: int) -> list[torch.T
     ids = torch.tensor(tokenizer.encode(text, add_special_tokens=False).ids, dtype=torch.int32)
     if len(ids) < 2:
         raise ExportError(f"--eval {text_file}: expected at least 2 tokens, found {len(ids)}")
-    return [window for window in ids.split(size) if len(window) > 1]
+    windows = ids.split(min(WINDOW, max_model_len))
+    return Windows(text_file.name, [window for window in windows if len(window) > 1])
 
 
 def _tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    assert checkpoint.tokenizer is not None  # build_text has refused such a checkpoint
+    if checkpoint.tokenizer is None:
+        raise ExportError(f"{checkpoint.source}: --eval needs a tokenizer, and none was found")
     tokenizer = Tokenizer.from_str(json.dumps(checkpoint.tokenizer))
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -141,7 +149,9 @@ class EagerModel:
         layer = self._spec.layer
         count = len(ids)
         num_blocks = -(-count // BLOCK_SIZE)
-        shapes = ops.kv_cache_shapes(num_blocks, BLOCK_SIZE, layer.num_kv_heads, layer.head_dim)
+        shapes = ops.kv_cache_shapes(
+            num_blocks, BLOCK_SIZE, layer.num_kv_heads, layer.head_dim, self._cache_dtype
+        )
         positions = torch.arange(count, dtype=torch.int32)
         rotary = self._spec.rotary
         x = ops.embedding(ids, self._embedding, layer.hidden_size)

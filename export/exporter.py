@@ -19,9 +19,9 @@ from pinfer.export.artifact import BuiltArtifact
 from pinfer.export.artifact_cache import ArtifactCache, default_cache_folder
 from pinfer.export.bundle_writer import BundleWriter
 from pinfer.export.checkpoint import Checkpoint
-from pinfer.export.config import ExportConfig
+from pinfer.export.config import GROUP_SIZES, ExportConfig
 from pinfer.export.errors import ExportError
-from pinfer.export.evaluation import evaluate
+from pinfer.export.evaluation import Windows, evaluate, read_windows
 from pinfer.export.gguf_file import read_gguf
 from pinfer.export.model_dir import read_model_dir
 from pinfer.export.models.registry import read_spec
@@ -45,7 +45,7 @@ from pinfer.runtime.weight_format import WeightFormat
 BLOCK_SIZE = 16
 DEFAULT_DTYPES = {"float32": "float32", "bfloat16": "bfloat16", "float16": "bfloat16",
                   "quantized": "bfloat16"}  # fmt: skip
-TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 ARTIFACT_BYTES = 16 << 20  # more than all artifacts of a bundle take, for the disk check
 
 # Called at the start of every stage with its name, and as it advances with (name, done, total).
@@ -66,13 +66,18 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
         return _export_text(config, checkpoint, progress)
     spec = read_spec(checkpoint)
     dtype_name = _dtype_name(config, checkpoint)
-    formats = weight_formats(config, dtype_name)
+    formats = weight_formats(config, dtype_name, checkpoint)
     kv_dtype = config.kv_dtype or dtype_name
     max_model_len = _max_model_len(config, spec)
     weights = plan_weights(spec, checkpoint, formats)
     for warning in weights.warnings:
         progress(f"warning: {warning}", 0, 0)
     cpu_isa = artifact.resolve_cpu_isa(config.cpu_isa)
+    windows = (
+        None
+        if config.evaluate is None
+        else read_windows(config.evaluate, checkpoint, max_model_len)
+    )
     with BundleWriter(config.output, config.force) as writer:
         _check_disk(writer.folder, weights)
         progress("text", 0, 1)
@@ -94,18 +99,20 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
                 writer.add_file(f"artifacts/{entry.part.name}.so", entry.built.path)
         check_provider(config.provider, [entry.built for entry in compiled])
         progress("weights", 0, 1)
-        size, digest = write_weights(
+        written = write_weights(
             writer.path("weights.safetensors"),
             weights,
             checkpoint,
             {"rotary.inv_freq": spec.rotary.inv_freq},
             lambda done, total: progress("weights", done, total),
         )
-        writer.add_written("weights.safetensors", size, digest)
+        writer.add_written("weights.safetensors", written.size, written.sha256)
+        if checkpoint.dtype == "quantized" and written.rounded:
+            progress(_rounded_again(written.rounded), 0, 0)
         add_text(writer, text)
         for path in checkpoint.licence_files:
             writer.add_file(f"licences/{path.name}", path)
-        evaluation = _evaluate(config, checkpoint, spec, formats, max_model_len, kv_dtype, progress)
+        evaluation = _evaluate(windows, checkpoint, spec, formats, kv_dtype, progress)
         progress("write", 0, 1)
         manifest = {
             **evaluation,
@@ -168,28 +175,31 @@ def _prove_text(config: ExportConfig, text: TextPart) -> dict[str, Any]:
 
 
 def _evaluate(
-    config: ExportConfig,
+    windows: Windows | None,
     checkpoint: Checkpoint,
     spec: ModelSpec,
     formats: WeightFormats,
-    max_model_len: int,
     kv_dtype: str,
     progress: Progress,
 ) -> dict[str, Any]:
     """The manifest's entry about what --eval has measured; none without it."""
-    if config.evaluate is None:
+    if windows is None:
         return {}
     progress("evaluate", 0, 1)
     evaluation = evaluate(
-        config.evaluate,
+        windows,
         checkpoint,
         spec,
         formats,
         TORCH_DTYPES[kv_dtype],
-        max_model_len,
         lambda done, total: progress("evaluate", done, total),
     )
     return {"evaluation": asdict(evaluation)}
+
+
+def _rounded_again(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"warning: rounded again, as it is stored in another way: {names[0]}{more}"
 
 
 def _export_text(
@@ -274,17 +284,24 @@ def _dtype_name(config: ExportConfig, checkpoint: Checkpoint) -> str:
     return DEFAULT_DTYPES[checkpoint.dtype]
 
 
-def weight_formats(config: ExportConfig, dtype: str) -> WeightFormats:
+def weight_formats(config: ExportConfig, dtype: str, checkpoint: Checkpoint) -> WeightFormats:
     """What the options ask for: linear weights of the layers, embedding and head."""
+    group_size = config.group_size or _stored_group_size(checkpoint) or min(GROUP_SIZES)
 
     def format_of(name: str | None) -> WeightFormat:
         if name in (None, "none"):
             return WeightFormat(dtype)
-        return WeightFormat(name, config.group_size if name == "int4" else 0)
+        return WeightFormat(name, group_size if name == "int4" else 0)
 
     if config.quantize is None:
         return WeightFormats(format_of(None), format_of(None))
     return WeightFormats(format_of(config.quantize), format_of(config.quantize_embedding))
+
+
+def _stored_group_size(checkpoint: Checkpoint) -> int | None:
+    """The largest of GROUP_SIZES that the groups of a quantised checkpoint can be cut into."""
+    stored = checkpoint.tensors.group_size()
+    return max((size for size in GROUP_SIZES if stored and stored % size == 0), default=None)
 
 
 def _max_model_len(config: ExportConfig, spec: ModelSpec) -> int:

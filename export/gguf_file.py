@@ -1,7 +1,7 @@
 """Reads a GGUF file into a Checkpoint: the model of the llama architecture, the text of any.
 
 Names and settings become those of a Hugging Face directory, so that everything behind this file
-sees one spelling. Quantised tensors are dequantised when they are loaded, one at a time.
+sees one spelling. Tensors are read one at a time, quantised ones in floats or as they are.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import numpy as np
 import torch
 from gguf import GGMLQuantizationType, GGUFReader, dequantize
 
+from pinfer.export import gguf_blocks
 from pinfer.export.checkpoint import Checkpoint, NoTensors
 from pinfer.export.errors import ExportError
 from pinfer.export.model_dir import find_licences
 from pinfer.export.tokenizer_gguf import tokenizer_from_gguf
+from pinfer.runtime.weight_format import QuantizedWeight
 
 ARCHITECTURES = {"llama": "LlamaForCausalLM"}
 TENSOR_NAMES = {
@@ -73,11 +75,30 @@ class GgufSource:
         tensor = self._tensors[name]
         values = dequantize(tensor.data, tensor.tensor_type)
         loaded = torch.from_numpy(np.array(values, dtype=np.float32))
-        loaded = loaded.reshape(self.shape(name))
+        return self._in_order(name, loaded.reshape(self.shape(name)))
+
+    def load_quantized(self, name: str) -> QuantizedWeight | None:
+        tensor = self._tensors[name]
+        if tensor.tensor_type not in gguf_blocks.READERS:
+            return None
+        stored = gguf_blocks.read(tensor.tensor_type, tensor.data)
+        return QuantizedWeight(
+            self._in_order(name, stored.numbers),
+            self._in_order(name, stored.scales),
+            None if stored.minima is None else self._in_order(name, stored.minima),
+            stored.group_size,
+        )
+
+    def group_size(self) -> int | None:
+        kinds = {t.tensor_type for t in self._tensors.values()}
+        return gguf_blocks.BLOCK if kinds & gguf_blocks.READERS.keys() else None
+
+    def _in_order(self, name: str, rows: torch.Tensor) -> torch.Tensor:
+        """Rows of a tensor, or of what belongs to each, in the order of Hugging Face."""
         projection = name.split(".")[-2]
         if projection in self._heads:
-            loaded = _halves_from_pairs(loaded, self._heads[projection])
-        return loaded
+            return _halves_from_pairs(rows, self._heads[projection])
+        return rows
 
     def dtype(self) -> str:
         kinds = {t.tensor_type for t in self._tensors.values() if len(t.shape) > 1}

@@ -8,7 +8,8 @@ from typing import Any
 from pinfer.export.checkpoint import Checkpoint, NoTensors
 from pinfer.export.errors import ExportError
 from pinfer.export.json_file import read_json_object
-from pinfer.export.safetensors_file import open_directory
+from pinfer.export.quantized_checkpoint import QuantizedSource
+from pinfer.export.safetensors_file import SafetensorsSource, open_directory
 from pinfer.export.template_tree import named_templates
 
 LICENCE_PATTERNS = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*")
@@ -18,7 +19,7 @@ def read_model_dir(directory: Path, text_only: bool = False) -> Checkpoint:
     """The checkpoint in `directory`. ExportError names the file that is missing or damaged.
     The text alone needs neither config.json nor weights."""
     config = read_json_object(directory / "config.json", required=not text_only)
-    tensors = None if text_only else open_directory(directory)
+    tensors = None if text_only else _read_tensors(directory, config)
     tokenizer_path = directory / "tokenizer.json"
     if not tokenizer_path.is_file():
         raise ExportError(f"{tokenizer_path}: file not found (a fast tokenizer is needed)")
@@ -36,6 +37,18 @@ def read_model_dir(directory: Path, text_only: bool = False) -> Checkpoint:
         chat_template=read_chat_template(directory, tokenizer_config),
         licence_files=find_licences(directory),
     )
+
+
+def _read_tensors(directory: Path, config: dict[str, Any]) -> SafetensorsSource | QuantizedSource:
+    """Takes what it has understood out of the config."""
+    source = open_directory(directory)
+    quantization = config.pop("quantization_config", None)
+    if quantization is None:
+        return source
+    where = str(directory / "config.json")
+    if not isinstance(quantization, dict):
+        raise ExportError(f"{where}: quantization_config: expected an object")
+    return QuantizedSource(source, where, quantization)
 
 
 def read_chat_template(

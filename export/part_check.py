@@ -67,7 +67,7 @@ def check_part(part: Part, built: BuiltArtifact, max_model_len: int) -> None:
                 found = compiled.run(inputs, expected)
                 pairs = [(part.output.name, expected, found)]
                 pairs += [
-                    (entry.name, after, tensor)
+                    (entry.name, _values(entry.name, after), _values(entry.name, tensor))
                     for entry, after, tensor in zip(
                         part.inputs, expected_inputs, inputs, strict=True
                     )
@@ -76,13 +76,20 @@ def check_part(part: Part, built: BuiltArtifact, max_model_len: int) -> None:
                     _compare(part, what, sizes, wanted, got)
 
 
+def _values(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """What an input stands for."""
+    if tensor.dtype == torch.int8:
+        return ops.unpack_int8_cache(tensor, is_v=name == "v_cache")
+    return tensor
+
+
 def _compare(
     part: Part, what: str, sizes: Sizes, expected: torch.Tensor, found: torch.Tensor
 ) -> None:
     difference = (expected.double() - found.double()).abs().max().item()
     scale = expected.double().abs().max().item()
     dtypes = [value.dtype for value in part.constants().values()]
-    dtypes += [entry.dtype for entry in part.inputs if entry.dtype.is_floating_point]
+    dtypes += [entry.dtype for entry in part.inputs if entry.dtype in TOLERANCES]
     tolerance = max(TOLERANCES[dtype] for dtype in dtypes)
     if not difference <= tolerance * max(scale, 1.0):
         raise ExportError(
@@ -118,6 +125,7 @@ def _make_inputs(part: Part, sizes: Sizes, generator: torch.Generator) -> list[t
     """The part's inputs by name; what is not about attention is random numbers."""
     dimensions = {"num_tokens": sizes.num_tokens, "num_logits": min(sizes.num_tokens, 256)}
     attention: dict[str, torch.Tensor] = {}
+    block_size = 0
     cache = next((entry for entry in part.inputs if entry.name == "v_cache"), None)
     if cache is not None:
         block_size = cache.shape[BLOCK_SIZE_DIMENSION]
@@ -130,8 +138,22 @@ def _make_inputs(part: Part, sizes: Sizes, generator: torch.Generator) -> list[t
             made.append(attention[entry.name])
             continue
         shape = [n if isinstance(n, int) else dimensions[n] for n in entry.shape]
-        made.append(torch.randn(shape, generator=generator).to(entry.dtype))
+        if entry.dtype == torch.int8:
+            made.append(_random_int8_cache(shape, block_size, generator))
+        else:
+            made.append(torch.randn(shape, generator=generator).to(entry.dtype))
     return made
+
+
+def _random_int8_cache(
+    shape: list[int], block_size: int, generator: torch.Generator
+) -> torch.Tensor:
+    """Tiles of 16 tokens: scales, then numbers."""
+    cache = torch.randint(-127, 128, shape, generator=generator, dtype=torch.int8)
+    tiles = cache.view(*shape[:2], block_size // ops.PANEL_WIDTH, -1)
+    scales = 0.01 + 0.01 * torch.rand(*tiles.shape[:3], ops.PANEL_WIDTH, generator=generator)
+    tiles[..., : ops.PANEL_WIDTH * ops.INT8_SCALE_BYTES] = scales.view(torch.int8)
+    return cache
 
 
 def _attention_inputs(

@@ -16,7 +16,9 @@ def decoder_layer(
     spec: LayerSpec, weights: WeightFormat, cache_dtype: torch.dtype, block_size: int
 ) -> Part:
     hidden, half = spec.hidden_size, spec.head_dim // 2
-    k_shape, v_shape = ops.kv_cache_shapes(0, block_size, spec.num_kv_heads, spec.head_dim)
+    k_shape, v_shape = ops.kv_cache_shapes(
+        0, block_size, spec.num_kv_heads, spec.head_dim, cache_dtype
+    )
     f32, i32 = torch.float32, torch.int32
     return Part(
         name="decoder_layer",

@@ -18,6 +18,7 @@ from safetensors import safe_open
 
 from pinfer.export.errors import ExportError
 from pinfer.export.json_file import read_json_object
+from pinfer.runtime.weight_format import QuantizedWeight
 
 MAX_HEADER_BYTES = 100 * 1000 * 1000
 DTYPE_BYTES = {
@@ -116,6 +117,12 @@ class SafetensorsSource:
         if path not in self._open:
             self._open[path] = safe_open(path, framework="pt")
         return self._open[path].get_tensor(name)
+
+    def load_quantized(self, name: str) -> QuantizedWeight | None:
+        return None  # QuantizedSource knows how these are spelt
+
+    def group_size(self) -> int | None:
+        return None
 
     def dtype(self) -> str:
         """The dtype that most of the weights' elements have, as torch names it."""

@@ -21,7 +21,7 @@ from pinfer.export.errors import ExportError
 from pinfer.export.models.llama import plan_layer
 from pinfer.export.models.spec import ModelSpec, TensorPlan
 from pinfer.runtime.bundle.hashing import HashingFile
-from pinfer.runtime.weight_format import WeightFormat
+from pinfer.runtime.weight_format import QuantizedWeight, WeightFormat
 
 ALIGNMENT = 64
 EMBEDDING = "model.embed_tokens.weight"
@@ -57,6 +57,13 @@ class WeightsPlan:
         if self.head is not self.embedding:
             ordered.append(self.head)
         return ordered
+
+
+@dataclass(frozen=True)
+class WrittenWeights:
+    size: int  # of the file, bytes
+    sha256: str
+    rounded: tuple[str, ...]  # tensors of the checkpoint whose values became other integers
 
 
 def plan_weights(spec: ModelSpec, checkpoint: Checkpoint, formats: WeightFormats) -> WeightsPlan:
@@ -106,7 +113,9 @@ def _check_tensor_set(checkpoint: Checkpoint, plan: WeightsPlan, ignored: set[st
     if missing:
         raise ExportError(f"{checkpoint.source}: missing tensors: {_shown(missing)}")
     unexpected = sorted(
-        name for name in found - set(expected) - ignored if not name.endswith(IGNORED_SUFFIXES)
+        name
+        for name in found - set(expected) - ignored
+        if not name.endswith(IGNORED_SUFFIXES) and not _adds_nothing(name, checkpoint)
     )
     if unexpected:
         raise ExportError(f"{checkpoint.source}: tensors not supported: {_shown(unexpected)}")
@@ -118,26 +127,68 @@ def _check_tensor_set(checkpoint: Checkpoint, plan: WeightsPlan, ignored: set[st
             )
 
 
+def _adds_nothing(name: str, checkpoint: Checkpoint) -> bool:
+    """A bias of zeros, as quantisers write them for layers without one."""
+    return name.endswith(".bias") and not checkpoint.tensors.load(name).any()
+
+
 def _shown(names: list[str]) -> str:
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
     return ", ".join(names[:4]) + more
 
 
-def stored_tensor(plan: TensorPlan, checkpoint: Checkpoint) -> torch.Tensor:
-    """The tensor as the bundle stores it. ExportError if a value is not finite."""
+def stored_tensor(
+    plan: TensorPlan, checkpoint: Checkpoint, rounded: list[str] | None = None
+) -> torch.Tensor:
+    """The tensor as the bundle stores it. ExportError if a value is not finite. Names of those
+    whose values were rounded to integers are added to `rounded`."""
     format = plan.format
-    dtype = format.dtype if format is not None and format.dtype.is_floating_point else torch.float32
-    parts = [checkpoint.tensors.load(name).to(dtype) for name, _ in plan.sources]
-    for (name, _), part in zip(plan.sources, parts, strict=True):
-        if not torch.stack(part.aminmax()).isfinite().all():  # one pass; a NaN is both
-            raise ExportError(f"{checkpoint.source}: tensor {name}: a value is not finite")
-    value = parts[0] if len(parts) == 1 else torch.cat(parts)
-    if format is None:
-        return value
+    names = [name for name, _ in plan.sources]
+    if format is not None and format.is_quantized:
+        parts = [_kept(format, name, checkpoint) for name in names]
+        if rounded is not None:
+            rounded += [name for name, part in zip(names, parts, strict=True) if part is None]
+        parts = [
+            _rounded(format, name, checkpoint) if part is None else part
+            for name, part in zip(names, parts, strict=True)
+        ]
+        return QuantizedWeight.cat(parts).pack()
+    dtype = torch.float32 if format is None else format.dtype
+    values = [_load(name, checkpoint, dtype) for name in names]
+    value = values[0] if len(values) == 1 else torch.cat(values)
+    return value if format is None else format.pack(value)
+
+
+def _load(name: str, checkpoint: Checkpoint, dtype: torch.dtype) -> torch.Tensor:
+    value = checkpoint.tensors.load(name).to(dtype)
+    _check_finite(name, checkpoint, value)
+    return value
+
+
+def _check_finite(name: str, checkpoint: Checkpoint, value: torch.Tensor) -> None:
+    if not torch.stack(value.aminmax()).isfinite().all():  # one pass; a NaN is both
+        raise ExportError(f"{checkpoint.source}: tensor {name}: a value is not finite")
+
+
+def _kept(format: WeightFormat, name: str, checkpoint: Checkpoint) -> QuantizedWeight | None:
+    """The checkpoint's own numbers, if they are integers that the format can hold."""
     try:
-        return format.pack(value)
+        stored = checkpoint.tensors.load_quantized(name)
     except ValueError as error:
-        raise ExportError(f"{checkpoint.source}: tensor {plan.name}: {error}") from error
+        raise ExportError(f"{checkpoint.source}: tensor {name}: {error}") from error
+    kept = None if stored is None else stored.in_format(format)
+    if kept is not None:
+        for values in (kept.scales, kept.minima):
+            if values is not None:
+                _check_finite(name, checkpoint, values)
+    return kept
+
+
+def _rounded(format: WeightFormat, name: str, checkpoint: Checkpoint) -> QuantizedWeight:
+    try:
+        return format.quantize(_load(name, checkpoint, torch.float32))
+    except ValueError as error:
+        raise ExportError(f"{checkpoint.source}: tensor {name}: {error}") from error
 
 
 def stored_shape(plan: TensorPlan) -> tuple[tuple[int, ...], torch.dtype]:
@@ -154,24 +205,26 @@ def write_weights(
     checkpoint: Checkpoint,
     extra: dict[str, torch.Tensor],
     progress: Callable[[int, int], None],
-) -> tuple[int, str]:
-    """Writes and fsyncs the file; returns (size, SHA-256). `extra` are tensors stored as is."""
+) -> WrittenWeights:
+    """Writes and fsyncs the file. `extra` are tensors stored as is."""
     tensors = plan.tensors()
     layout = [(entry.name, *stored_shape(entry)) for entry in tensors]
     layout += [(name, tuple(value.shape), value.dtype) for name, value in extra.items()]
     header, padding = _header(layout)
+    rounded: list[str] = []
     # A tensor is hashed and written while the next one is read and packed.
     with HashingFile(path) as file, ThreadPoolExecutor(max_workers=1) as writer:
         pending = writer.submit(file.write, struct.pack("<Q", len(header)) + header)
         for i, (name, shape, stored_dtype) in enumerate(layout):
-            value = extra[name] if name in extra else stored_tensor(tensors[i], checkpoint)
+            value = extra[name] if name in extra else stored_tensor(tensors[i], checkpoint, rounded)
             assert tuple(value.shape) == shape and value.dtype == stored_dtype, name
             pending.result()
             data = value.contiguous().view(torch.uint8).numpy().data
             pending = writer.submit(_write_padded, file, data, padding[i])
             progress(i + 1, len(layout))
         pending.result()
-        return file.finish()
+        size, digest = file.finish()
+    return WrittenWeights(size, digest, tuple(rounded))
 
 
 def _write_padded(file: HashingFile, data: memoryview, padding: int) -> None:

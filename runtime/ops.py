@@ -21,7 +21,8 @@ PANEL_WIDTH = 16  # outputs of a weight panel, tokens of a K tile
 
 # dtype codes of csrc/ops.h.
 DTYPE_CODES = {torch.uint8: 0, torch.int8: 1, torch.float32: 6, torch.bfloat16: 15}
-CACHE_DTYPES = (torch.float32, torch.bfloat16)
+CACHE_DTYPES = (torch.float32, torch.bfloat16, torch.int8)
+INT8_SCALE_BYTES = 4  # of a token in an int8 cache, beside its numbers
 
 _POINTER = ctypes.c_void_p
 _INT32 = ctypes.c_int32
@@ -141,17 +142,21 @@ def unpack_linear(packed: Tensor, out_features: int, in_features: int) -> Tensor
 
 
 def kv_cache_shapes(
-    num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int
+    num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shapes of k_cache and v_cache of one layer; K is tiled inside a block (csrc/ops.h)."""
+    """The shapes of k_cache and v_cache of one layer; blocks are tiled inside (csrc/ops.h)."""
+    width = head_dim + INT8_SCALE_BYTES if dtype == torch.int8 else head_dim
     return (
-        (num_blocks, num_kv_heads, head_dim, block_size),
-        (num_blocks, num_kv_heads, block_size, head_dim),
+        (num_blocks, num_kv_heads, width, block_size),
+        (num_blocks, num_kv_heads, block_size, width),
     )
 
 
 def unpack_kv_cache(k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys and values as [num_blocks, block_size, num_kv_heads, head_dim], in the caches' dtype."""
+    """Keys and values as [num_blocks, block_size, num_kv_heads, head_dim], in the caches' dtype;
+    float32 of an int8 cache."""
+    if v_cache.dtype == torch.int8:
+        return unpack_int8_cache(k_cache, False), unpack_int8_cache(v_cache, True)
     num_blocks, num_kv_heads, block_size, head_dim = v_cache.shape
     pair = 1 if k_cache.dtype == torch.float32 else 2
     tiles = k_cache.reshape(
@@ -159,6 +164,20 @@ def unpack_kv_cache(k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, Tensor]:
     )
     keys = tiles.permute(0, 2, 4, 1, 3, 5).reshape(num_blocks, block_size, num_kv_heads, head_dim)
     return keys, v_cache.permute(0, 2, 1, 3)
+
+
+def unpack_int8_cache(cache: Tensor, is_v: bool) -> Tensor:
+    """float32 [num_blocks, block_size, num_kv_heads, head_dim] of k_cache or v_cache."""
+    block_size, width = cache.shape[2:] if is_v else cache.shape[:1:-1]
+    tiles = cache.flatten(2).unflatten(2, (block_size // PANEL_WIDTH, PANEL_WIDTH * width))
+    scale_bytes = PANEL_WIDTH * INT8_SCALE_BYTES
+    scales = tiles[..., :scale_bytes].contiguous().view(torch.float32)
+    numbers = tiles[..., scale_bytes:].float()
+    if is_v:
+        tokens = numbers.unflatten(-1, (PANEL_WIDTH, -1))
+    else:
+        tokens = numbers.unflatten(-1, (-1, PANEL_WIDTH)).transpose(-1, -2)
+    return (tokens * scales[..., None]).flatten(2, 3).transpose(1, 2)
 
 
 # ---- checks ----
@@ -290,7 +309,9 @@ def _paged_attention(
     num_tokens, num_heads, head_dim = q.shape
     num_blocks, num_kv_heads, block_size, _ = v_cache.shape
     num_requests, max_blocks = block_table.shape
-    k_shape, v_shape = kv_cache_shapes(num_blocks, block_size, num_kv_heads, head_dim)
+    k_shape, v_shape = kv_cache_shapes(
+        num_blocks, block_size, num_kv_heads, head_dim, v_cache.dtype
+    )
     _expect_shape(k, "k", (num_tokens, num_kv_heads, head_dim))
     _expect_shape(v, "v", (num_tokens, num_kv_heads, head_dim))
     _expect_shape(k_cache, "k_cache", k_shape)

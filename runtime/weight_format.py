@@ -56,13 +56,22 @@ class WeightFormat:
             return (panels, -(-in_features // self.group_size), ROW_BYTES + 8 * self.group_size)
         return ops.packed_shape(out_features, in_features, self.dtype)
 
-    def pack(self, weight: Tensor) -> Tensor:
-        """A weight [out_features, in_features] in any float dtype, rounded to this format.
-        ValueError if a scale is beyond what float16 holds."""
+    @property
+    def is_quantized(self) -> bool:
+        return self.name in ("int8", "int4")
+
+    def quantize(self, weight: Tensor) -> QuantizedWeight:
+        """A weight [out_features, in_features] in any float dtype, rounded to this format, which
+        is int8 or int4. ValueError if a scale is beyond what float16 holds."""
         if self.name == "int8":
-            return pack_int8(*quantize_int8(weight))
-        if self.name == "int4":
-            return pack_int4(*quantize_int4(weight, self.group_size), self.group_size)
+            return QuantizedWeight(*quantize_int8(weight), None, INT8_GROUP)
+        return QuantizedWeight(*quantize_int4(weight, self.group_size), self.group_size)
+
+    def pack(self, weight: Tensor) -> Tensor:
+        """A weight [out_features, in_features] in any float dtype, as the kernels take it.
+        ValueError if a scale is beyond what float16 holds."""
+        if self.is_quantized:
+            return self.quantize(weight).pack()
         return ops.pack_linear(weight.to(self.dtype))
 
     def unpack(self, packed: Tensor, out_features: int, in_features: int) -> Tensor:
@@ -85,12 +94,58 @@ BFLOAT16 = WeightFormat("bfloat16")
 INT8 = WeightFormat("int8")
 
 
+@dataclass(frozen=True)
+class QuantizedWeight:
+    """A weight [out_features, in_features] of integers: number * scale, or number * scale +
+    minimum. Numbers of a row share these in groups of group_size; the last group may be smaller."""
+
+    numbers: Tensor  # [out_features, in_features]; int8, with minima uint8 below 16
+    scales: Tensor  # float16 [out_features, groups]
+    minima: Tensor | None  # float16 [out_features, groups]
+    group_size: int
+
+    @staticmethod
+    def cat(weights: list[QuantizedWeight]) -> QuantizedWeight:
+        """Weights of one kind, one after another along the outputs."""
+        minima = [weight.minima for weight in weights if weight.minima is not None]
+        return QuantizedWeight(
+            torch.cat([weight.numbers for weight in weights]),
+            torch.cat([weight.scales for weight in weights]),
+            torch.cat(minima) if minima else None,
+            weights[0].group_size,
+        )
+
+    def in_format(self, format: WeightFormat) -> QuantizedWeight | None:
+        """The same weight, number by number, as `format` has it; None if it cannot."""
+        if format.name != ("int8" if self.minima is None else "int4"):
+            return None
+        wanted = format.group_size or INT8_GROUP
+        if self.scales.shape[1] > 1 and self.group_size % wanted:
+            return None
+        in_features = self.numbers.shape[1]
+        of_number = torch.arange(0, in_features, wanted) // self.group_size
+        minima = None if self.minima is None else self.minima[:, of_number]
+        return QuantizedWeight(self.numbers, self.scales[:, of_number], minima, wanted)
+
+    def dequantize(self) -> Tensor:
+        """float32 [out_features, in_features]."""
+        of_number = torch.arange(self.numbers.shape[1]) // self.group_size
+        values = self.numbers.float() * self.scales.float()[:, of_number]
+        return values if self.minima is None else values + self.minima.float()[:, of_number]
+
+    def pack(self) -> Tensor:
+        """REQUIRES groups of a WeightFormat."""
+        if self.minima is None:
+            return pack_int8(self.numbers, self.scales)
+        return pack_int4(self.numbers, self.scales, self.minima, self.group_size)
+
+
 def quantize_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
     """(int8 numbers [out_features, in_features], float16 scales [out_features, groups])."""
     out_features, in_features = weight.shape
     padded = nn.functional.pad(weight.float(), (0, -in_features % INT8_GROUP))
     values = padded.view(out_features, -1, INT8_GROUP)
-    scales = _half(values.abs().amax(2) / 127)
+    scales = half_scales(values.abs().amax(2) / 127)
     # A scale that float16 rounds down to 0 belongs to numbers that are as good as 0.
     divisors = torch.where(scales == 0, torch.inf, scales.float())[..., None]
     numbers = torch.round(values / divisors).clamp(-127, 127).to(torch.int8)
@@ -98,8 +153,7 @@ def quantize_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pack_int8(numbers: Tensor, scales: Tensor) -> Tensor:
-    """int8 [out_features, in_features] of at most 127 in size, and float16 [out_features, groups of
-    32]."""
+    """int8 [out_features, in_features] and float16 [out_features, groups of 32]."""
     out_features, in_features = numbers.shape
     panels, blocks, _ = INT8.packed_shape(out_features, in_features)
     padded = numbers.new_zeros(panels * PANEL, blocks * 2 * INT8_GROUP)
@@ -162,9 +216,9 @@ def _quantize_rows(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor, Ten
         spread = ((numbers - mean).square() * counts).sum(2, keepdim=True)
         fitted = ((numbers - mean) * counts * values).sum(2, keepdim=True) / spread
         fitted = torch.where(spread > 0, fitted, scale)
-        scale = _half(fitted).float()
+        scale = half_scales(fitted).float()
         average = (values * counts).sum(2, keepdim=True) / size
-        minimum = _half(average - scale * mean).float()
+        minimum = half_scales(average - scale * mean).float()
         numbers = _rounded(values, scale, minimum)
         error = ((numbers * scale + minimum - values).square() * counts).sum(2, keepdim=True)
         better = error < best_error
@@ -179,7 +233,8 @@ def _quantize_rows(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor, Ten
     )
 
 
-def _half(values: Tensor) -> Tensor:
+def half_scales(values: Tensor) -> Tensor:
+    """float16 of any float dtype. ValueError if one is beyond it."""
     halves = values.half()
     if not halves.isfinite().all():
         raise ValueError("a value is larger than float16 scales can express")

@@ -5,25 +5,51 @@ Random factors per channel are multiplied into one weight and divided out of its
 norms into what follows them, of values into the output projection, of `up` into `down`.
 """
 
-import shutil
-from pathlib import Path
+import dataclasses
 
 import torch
-from safetensors.torch import load_file, save_file
+
+from pinfer.export.checkpoint import Checkpoint
 
 
-def move_weights(source: Path, target: Path, seed: int = 0) -> None:
-    """Writes the copy in float32. `target` must not exist."""
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.safetensors"))
-    weights = {k: v.float() for k, v in load_file(source / "model.safetensors").items()}
+class TensorsInMemory:
+    """A TensorSource."""
+
+    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
+        self._tensors = tensors
+
+    def names(self):
+        return self._tensors.keys()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._tensors[name].shape)
+
+    def load(self, name: str) -> torch.Tensor:
+        return self._tensors[name]
+
+    def load_quantized(self, name: str) -> None:
+        return None
+
+    def group_size(self) -> None:
+        return None
+
+
+def with_weights(checkpoint: Checkpoint, tensors: dict[str, torch.Tensor]) -> Checkpoint:
+    return dataclasses.replace(checkpoint, tensors=TensorsInMemory(tensors), dtype="float32")
+
+
+def moved_weights(checkpoint: Checkpoint, seed: int = 0) -> dict[str, torch.Tensor]:
+    """All weights, float32."""
+    tensors = checkpoint.tensors
+    weights = {name: tensors.load(name).float().clone() for name in tensors.names()}
     generator = torch.Generator().manual_seed(seed)
 
     def factors(count: int) -> torch.Tensor:
         """Around 1, so that ranges stay as they are."""
         return torch.exp(0.25 * torch.randn(count, generator=generator))
 
-    layer = 0
-    while (prefix := f"model.layers.{layer}") + ".input_layernorm.weight" in weights:
+    for layer in range(checkpoint.config["num_hidden_layers"]):
+        prefix = f"model.layers.{layer}"
         for norm, readers in (
             ("input_layernorm", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")),
             ("post_attention_layernorm", ("mlp.gate_proj", "mlp.up_proj")),
@@ -32,31 +58,17 @@ def move_weights(source: Path, target: Path, seed: int = 0) -> None:
             weights[f"{prefix}.{norm}.weight"] /= scale
             for reader in readers:
                 weights[f"{prefix}.{reader}.weight"] *= scale
-        _scale_pair(weights, f"{prefix}.mlp.up_proj", f"{prefix}.mlp.down_proj", factors)
-        _scale_values(weights, prefix, factors)
-        layer += 1
-    save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
+        scale = factors(len(weights[f"{prefix}.mlp.up_proj.weight"]))
+        weights[f"{prefix}.mlp.up_proj.weight"] *= scale[:, None]
+        weights[f"{prefix}.mlp.down_proj.weight"] /= scale
+        _scale_values(weights, prefix, checkpoint.config["head_dim"], factors)
+    return weights
 
 
-def _scale_pair(weights, first, second, factors) -> None:
-    scale = factors(len(weights[f"{first}.weight"]))
-    weights[f"{first}.weight"] *= scale[:, None]
-    weights[f"{second}.weight"] /= scale
-
-
-def _scale_values(weights, prefix, factors) -> None:
+def _scale_values(weights, prefix: str, head_dim: int, factors) -> None:
     """Every head that reads a value channel undoes its factor."""
     values, output = f"{prefix}.self_attn.v_proj.weight", f"{prefix}.self_attn.o_proj.weight"
     scale = factors(len(weights[values]))
     weights[values] *= scale[:, None]
-    num_kv_features, num_features = len(scale), weights[output].shape[1]
-    head_dim = _head_dim(num_kv_features, num_features)
-    repeats = num_features // num_kv_features
-    by_head = scale.view(-1, head_dim).repeat_interleave(repeats, 0).reshape(-1)
-    weights[output] /= by_head
-
-
-def _head_dim(num_kv_features: int, num_features: int) -> int:
-    """64, as all models have that this is used for."""
-    assert num_kv_features % 64 == 0 and num_features % num_kv_features == 0
-    return 64
+    repeats = weights[output].shape[1] // len(scale)
+    weights[output] /= scale.view(-1, head_dim).repeat_interleave(repeats, 0).reshape(-1)

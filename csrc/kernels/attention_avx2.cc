@@ -6,5 +6,6 @@ namespace pinfer {
 
 const AttentionKernel kAttentionFloat32Avx2 = kAttentionFloat32;
 const AttentionKernel kAttentionBFloat16Avx2 = kAttentionBFloat16;
+const AttentionKernel kAttentionInt8Avx2 = kAttentionInt8;
 
 }  // namespace pinfer

@@ -6,5 +6,6 @@ namespace pinfer {
 
 const AttentionKernel kAttentionFloat32Avx512 = kAttentionFloat32;
 const AttentionKernel kAttentionBFloat16Avx512 = kAttentionBFloat16;
+const AttentionKernel kAttentionInt8Avx512 = kAttentionInt8;
 
 }  // namespace pinfer

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "csrc/kernels/exp_kernel.h"
+#include "csrc/kernels/int8_rounding.h"
 #include "csrc/kernels/panel_tile.h"
 
 namespace pinfer {
@@ -16,8 +17,10 @@ namespace {
 constexpr int64_t kGroup = kPanelWidth;  // tokens of a K tile
 constexpr int64_t kGroups = kPartitionSize / kGroup;
 
+// Numbers of the cache: how V is read, and whether tiles begin with a scale for each token.
 struct Float32Values {
   using Element = float;
+  static constexpr bool kScaled = false;
   static Simd::F load(const Element* p) { return Simd::load(p); }
   static float to_float(Element x) { return x; }
   static Element from_float(float x) { return x; }
@@ -25,8 +28,25 @@ struct Float32Values {
 
 struct BFloat16Values {
   using Element = uint16_t;
+  static constexpr bool kScaled = false;
   static Simd::F load(const Element* p) { return Simd::load_bfloat16(p); }
   static Element from_float(float x) { return to_bfloat16(x); }
+};
+
+// Rows are multiplied in float32; a token's scale is applied to its score and to its weight.
+struct Int8Values {
+  using Element = int8_t;
+  static constexpr bool kScaled = true;
+  static Simd::F load(const Element* p) { return Simd::load_int8(p); }
+};
+
+struct Int8Panel : FloatPanel<false> {
+  using Element = int8_t;
+  using TilePanel = Int8Panel;
+  template <int phase>
+  static W load(const Element* p) {
+    return Simd::load_int8(p);
+  }
 };
 
 inline int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -86,36 +106,78 @@ struct AttentionImpl {
   using KElement = typename Panel::Element;
   using VElement = typename Values::Element;
 
+  static constexpr int64_t kScaleBytes =
+      Values::kScaled ? kGroup * static_cast<int64_t>(sizeof(float)) : 0;  // of a tile
+
   // Where the 16-token groups of a partition lie.
   struct Groups {
     const KElement* k[kGroups];
     const VElement* v[kGroups];
   };
 
+  static int64_t k_tile_bytes(int64_t head_dim) {
+    return kScaleBytes +
+           Panel::steps(head_dim) * Panel::kElements * static_cast<int64_t>(sizeof(KElement));
+  }
+  static int64_t v_tile_bytes(int64_t head_dim) {
+    return kScaleBytes + kGroup * head_dim * static_cast<int64_t>(sizeof(VElement));
+  }
+
+  // The scales in front of a tile's numbers.
+  template <class Element>
+  static const float* scales_of(const Element* tile) {
+    return reinterpret_cast<const float*>(reinterpret_cast<const char*>(tile) - kScaleBytes);
+  }
+
   static void write(const float* k, const float* v, int64_t head_dim, int64_t offset, void* k_block,
                     void* v_block) {
     constexpr int64_t kPerStep = Panel::kElements / kGroup;  // numbers of one token side by side
-    KElement* k_tile = static_cast<KElement*>(k_block) +
-                       offset / kGroup * Panel::steps(head_dim) * Panel::kElements +
-                       offset % kGroup * kPerStep;
-    for (int64_t d = 0; d < head_dim; ++d) {
-      k_tile[d / kPerStep * Panel::kElements + d % kPerStep] = Values::from_float(k[d]);
+    const int64_t token = offset % kGroup;
+    char* k_tile = static_cast<char*>(k_block) + offset / kGroup * k_tile_bytes(head_dim);
+    char* v_tile = static_cast<char*>(v_block) + offset / kGroup * v_tile_bytes(head_dim);
+    KElement* k_row = reinterpret_cast<KElement*>(k_tile + kScaleBytes) + token * kPerStep;
+    VElement* v_row = reinterpret_cast<VElement*>(v_tile + kScaleBytes) + token * head_dim;
+    const auto k_place = [k_row](int64_t d) -> KElement& {
+      return k_row[d / kPerStep * Panel::kElements + d % kPerStep];
+    };
+    if constexpr (Values::kScaled) {
+      reinterpret_cast<float*>(k_tile)[token] = quantize(
+          k, head_dim, [&](int64_t d, int32_t x) { k_place(d) = static_cast<KElement>(x); });
+      reinterpret_cast<float*>(v_tile)[token] =
+          quantize(v, head_dim, [&](int64_t d, int32_t x) { v_row[d] = static_cast<VElement>(x); });
+    } else {
+      for (int64_t d = 0; d < head_dim; ++d) k_place(d) = Values::from_float(k[d]);
+      for (int64_t d = 0; d < head_dim; ++d) v_row[d] = Values::from_float(v[d]);
     }
-    VElement* v_row = static_cast<VElement*>(v_block) + offset * head_dim;
-    for (int64_t d = 0; d < head_dim; ++d) v_row[d] = Values::from_float(v[d]);
+  }
+
+  // scores[group * 16 + i] *= the scale of that token, for tiles of K or of V. Tokens that were
+  // never written may have any scale: what stands in their lanes is not used.
+  template <class Element>
+  static void apply_scales(const Element* const* tiles, int64_t group_begin, int64_t group_end,
+                           float* scores) {
+    for (int64_t g = group_begin; g < group_end; ++g) {
+      const float* scales = scales_of(tiles[g]);
+      for (int64_t i = 0; i < kGroup; i += Simd::kLanes) {
+        float* score = scores + g * kGroup + i;
+        Simd::store(score, Simd::mul(Simd::load(score), Simd::load(scales + i)));
+      }
+    }
   }
 
   static void find_groups(const AttentionTask& task, int64_t first_position, int64_t group_begin,
                           int64_t group_end, Groups* groups) {
-    const int64_t k_tile = Panel::steps(task.head_dim) * Panel::kElements;
+    const int64_t k_bytes = k_tile_bytes(task.head_dim), v_bytes = v_tile_bytes(task.head_dim);
     const int64_t per_block = task.block_size / kGroup;
     for (int64_t g = group_begin; g < group_end; ++g) {
       const int64_t group = first_position / kGroup + g;
       const int64_t block = task.block_table[group / per_block];
       const int64_t tile =
           (block * task.num_kv_heads + task.kv_head) * per_block + group % per_block;
-      groups->k[g] = static_cast<const KElement*>(task.k_cache) + tile * k_tile;
-      groups->v[g] = static_cast<const VElement*>(task.v_cache) + tile * kGroup * task.head_dim;
+      groups->k[g] = reinterpret_cast<const KElement*>(static_cast<const char*>(task.k_cache) +
+                                                       tile * k_bytes + kScaleBytes);
+      groups->v[g] = reinterpret_cast<const VElement*>(static_cast<const char*>(task.v_cache) +
+                                                       tile * v_bytes + kScaleBytes);
     }
   }
 
@@ -260,7 +322,11 @@ struct AttentionImpl {
     for (int i = 0; i < r; ++i) {
       if (begin[i] >= end[i]) continue;
       float* state = partial + i * state_size;
-      softmax_row(task, begin[i], end[i], scores + i * kPartitionSize, &state[0], &state[1]);
+      float* row = scores + i * kPartitionSize;
+      const int64_t group_begin = begin[i] / kGroup, group_end = (end[i] + kGroup - 1) / kGroup;
+      if constexpr (Values::kScaled) apply_scales(groups.k, group_begin, group_end, row);
+      softmax_row(task, begin[i], end[i], row, &state[0], &state[1]);
+      if constexpr (Values::kScaled) apply_scales(groups.v, group_begin, group_end, row);
     }
     // Rows differ at the ends of their ranges: there each is alone, in between they share loads.
     float* sums = partial + kStateHeader;
@@ -348,12 +414,15 @@ struct AttentionImpl {
 
 using AttentionFloat32 = AttentionImpl<Float32Panel, Float32Values>;
 using AttentionBFloat16 = AttentionImpl<BestBFloat16Panel, BFloat16Values>;
+using AttentionInt8 = AttentionImpl<Int8Panel, Int8Values>;
 
 constexpr AttentionKernel kAttentionFloat32 = {AttentionFloat32::write, AttentionFloat32::attend,
                                                AttentionFloat32::merge, AttentionFloat32::finish};
 constexpr AttentionKernel kAttentionBFloat16 = {AttentionBFloat16::write, AttentionBFloat16::attend,
                                                 AttentionBFloat16::merge,
                                                 AttentionBFloat16::finish};
+constexpr AttentionKernel kAttentionInt8 = {AttentionInt8::write, AttentionInt8::attend,
+                                            AttentionInt8::merge, AttentionInt8::finish};
 
 }  // namespace
 }  // namespace pinfer

@@ -6,5 +6,6 @@ namespace pinfer {
 
 const AttentionKernel kAttentionFloat32Portable = kAttentionFloat32;
 const AttentionKernel kAttentionBFloat16Portable = kAttentionBFloat16;
+const AttentionKernel kAttentionInt8Portable = kAttentionInt8;
 
 }  // namespace pinfer

@@ -48,7 +48,7 @@ inline constexpr int kMaxAttentionRows = 24;
 
 struct AttentionTask {
   const void* k_cache;         // [num_blocks, num_kv_heads, block_size / 16, K tile]
-  const void* v_cache;         // [num_blocks, num_kv_heads, block_size, head_dim]
+  const void* v_cache;         // [num_blocks, num_kv_heads, block_size / 16, V tile]
   const int32_t* block_table;  // of the request
   int64_t block_size;
   int64_t num_kv_heads;
@@ -61,6 +61,9 @@ struct AttentionTask {
   int64_t begin[kMaxAttentionRows];   // attended positions: [begin, end), not empty
   int64_t end[kMaxAttentionRows];
 };
+
+// Bytes that the K or V of a token takes in a cache of int8: its numbers and a float32 scale.
+inline constexpr int64_t int8_token_bytes(int64_t head_dim) { return head_dim + 4; }
 
 // A row's softmax so far: state[0] = maximum, state[1] = sum, state[kStateHeader ...] = weighted
 // sum of values. A sum of 0 means that nothing has been attended.
@@ -92,6 +95,7 @@ struct KernelTable {
   const LinearKernel* linear_int4;
   const AttentionKernel* attention_float32;
   const AttentionKernel* attention_bfloat16;
+  const AttentionKernel* attention_int8;
 };
 
 // The table of a path. REQUIRES is_supported(isa).
@@ -106,11 +110,13 @@ extern const LinearKernel kLinearInt8Avx2Vnni, kLinearInt4Avx2Vnni;
 extern const LinearKernel kLinearInt8Avx512, kLinearInt4Avx512;
 extern const LinearKernel kLinearInt8Avx512Vnni, kLinearInt4Avx512Vnni;
 extern const LinearKernel kLinearFloat32Portable, kLinearBFloat16Portable;
-extern const AttentionKernel kAttentionFloat32Portable, kAttentionBFloat16Portable;
+extern const AttentionKernel kAttentionFloat32Portable, kAttentionBFloat16Portable,
+    kAttentionInt8Portable;
 extern const LinearKernel kLinearFloat32Avx2, kLinearBFloat16Avx2;
-extern const AttentionKernel kAttentionFloat32Avx2, kAttentionBFloat16Avx2;
+extern const AttentionKernel kAttentionFloat32Avx2, kAttentionBFloat16Avx2, kAttentionInt8Avx2;
 extern const LinearKernel kLinearFloat32Avx512, kLinearBFloat16Avx512;
-extern const AttentionKernel kAttentionFloat32Avx512, kAttentionBFloat16Avx512;
+extern const AttentionKernel kAttentionFloat32Avx512, kAttentionBFloat16Avx512,
+    kAttentionInt8Avx512;
 extern const LinearKernel kLinearBFloat16Avx512Bf16;
 extern const AttentionKernel kAttentionBFloat16Avx512Bf16;
 

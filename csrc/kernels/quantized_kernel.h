@@ -5,11 +5,13 @@
 //
 // Processors multiply unsigned bytes by signed ones. Where they do so exactly (kHasByteDot) 128 is
 // added to int8 weights, and 128 times the sum of the row is taken off again. Elsewhere pairs of
-// products must fit 16 bits: |x| is multiplied by the weight with x's sign.
+// products must fit 16 bits: |weight| (at most 128) is multiplied by x (at most 127) with the
+// weight's sign.
 #pragma once
 
 #include <cstdint>
 
+#include "csrc/kernels/int8_rounding.h"
 #include "csrc/kernels/quantized_weight.h"
 
 namespace pinfer {
@@ -18,53 +20,6 @@ namespace {
 constexpr int kByteVectors = static_cast<int>(kPanelWidth) / Simd::kLanes;  // of a panel's row
 constexpr int64_t kVectorBytes = 4 * Simd::kLanes;
 constexpr int64_t kQuantizedPrefetchBytes = 2048;
-
-// Smaller numbers are zeros: their reciprocals overflow.
-constexpr float kSmallestRowMaximum = 1e-30f;
-
-// The largest |x|; infinite if any is not finite.
-inline float largest_magnitude(const float* x, int64_t k) {
-  const Simd::F infinite = Simd::set1(__builtin_inff());
-  const Simd::I magnitude = Simd::set1_int(0x7fffffff);
-  Simd::F largest = Simd::zero();
-  int64_t i = 0;
-  for (; i + Simd::kLanes <= k; i += Simd::kLanes) {
-    const Simd::F value = Simd::as_float(Simd::and_int(Simd::as_int(Simd::load(x + i)), magnitude));
-    // A NaN is taken for infinity, which no later number replaces.
-    largest = Simd::max(largest, Simd::select(Simd::less(value, infinite), value, infinite));
-  }
-  float result = Simd::reduce_max(largest);
-  for (; i < k; ++i) {
-    const float value = __builtin_fabsf(x[i]);
-    if (!(value < __builtin_inff())) return __builtin_inff();
-    result = value > result ? value : result;
-  }
-  return result;
-}
-
-// x to integers of at most 127 in size, which `store(i, integer)` gets; returns the scale, NaN if x
-// holds what is not finite.
-template <class Store>
-inline float quantize(const float* x, int64_t k, const Store& store) {
-  const float largest = largest_magnitude(x, k);
-  const bool is_finite = largest < __builtin_inff();
-  if (!is_finite || largest < kSmallestRowMaximum) {
-    for (int64_t i = 0; i < k; ++i) store(i, 0);
-    return is_finite ? 0.0f : __builtin_nanf("");
-  }
-  const float inverse = 127.0f / largest;
-  alignas(64) int32_t integers[Simd::kLanes];
-  int64_t i = 0;
-  for (; i + Simd::kLanes <= k; i += Simd::kLanes) {
-    Simd::store_int(integers, Simd::to_int(Simd::mul(Simd::load(x + i), Simd::set1(inverse))));
-    for (int lane = 0; lane < Simd::kLanes; ++lane) store(i + lane, integers[lane]);
-  }
-  for (; i < k; ++i) {
-    Simd::store_int(integers, Simd::to_int(Simd::set1(x[i] * inverse)));
-    store(i, integers[0]);
-  }
-  return largest / 127.0f;
-}
 
 inline Simd::F load_float16(const uint16_t* p) {
   // Exponents are moved by a multiplication, which also does for subnormal numbers.
@@ -107,35 +62,27 @@ inline T read(const uint8_t* p) {
 }
 
 // Prepared row: for each group its scale (float32) and -128 times the sum of its integers (int32),
-// padded to 64 bytes, then 4 bytes for every 4 numbers (8 without kHasByteDot: |x|, x).
+// padded to 64 bytes, then one signed byte a number.
 struct Int8Kernel {
-  static constexpr int64_t kStepBytes = Simd::kHasByteDot ? 4 : 8;
   static constexpr int64_t kStepsPerGroup = kQuantizedGroup / Int8Layout::kNumbersPerRow;
 
   static int64_t groups(int64_t k) { return Int8Layout::blocks(k) * 2; }
   static int64_t prepared_row_size(int64_t k, int64_t) {
-    return padded_row_bytes(groups(k) * 8) + groups(k) * kStepsPerGroup * kStepBytes;
+    return padded_row_bytes(groups(k) * 8) + groups(k) * kQuantizedGroup;
   }
   static int64_t panel_bytes(int64_t k, int64_t) { return Int8Layout::panel_bytes(k); }
 
   static void prepare(const float* x, int64_t k, int64_t, void* prepared) {
     auto* scales = static_cast<uint8_t*>(prepared);
     uint8_t* bytes = scales + padded_row_bytes(groups(k) * 8);
-    __builtin_memset(bytes, 0, static_cast<size_t>(groups(k) * kStepsPerGroup * kStepBytes));
+    __builtin_memset(bytes, 0, static_cast<size_t>(groups(k) * kQuantizedGroup));
     for (int64_t group = 0; group < groups(k); ++group) {
       const int64_t begin = group * kQuantizedGroup;
       const int64_t left = k - begin < kQuantizedGroup ? k - begin : kQuantizedGroup;
       int32_t sum = 0;
-      uint8_t* steps = bytes + group * kStepsPerGroup * kStepBytes;
-      const auto store = [&sum, steps](int64_t i, int32_t value) {
+      const auto store = [&](int64_t i, int32_t value) {
+        bytes[begin + i] = static_cast<uint8_t>(value);
         sum += value;
-        if constexpr (Simd::kHasByteDot) {
-          steps[i] = static_cast<uint8_t>(value);
-        } else {
-          uint8_t* step = steps + i / 4 * 8 + i % 4;
-          step[0] = static_cast<uint8_t>(value < 0 ? -value : value);
-          step[4] = static_cast<uint8_t>(value);
-        }
       };
       const float scale = left <= 0 ? 0.0f : quantize(x + begin, left, store);
       sum *= -128;
@@ -144,20 +91,26 @@ struct Int8Kernel {
     }
   }
 
+  // What a register of weights is multiplied as: unsigned bytes.
   template <class S>  // Simd, but only one of the branches is looked at
-  static typename S::I dot(typename S::I sum, const uint8_t* step, typename S::I weights) {
+  static typename S::I unsigned_bytes(typename S::I weights) {
     if constexpr (S::kHasByteDot) {
-      return S::dot_bytes(sum, weights, broadcast_bytes(step));
+      return S::xor_int(weights, S::set1_int(static_cast<int32_t>(0x80808080u)));
     } else {
-      return S::dot_bytes(sum, broadcast_bytes(step),
-                          S::sign_bytes(weights, broadcast_bytes(step + 4)));
+      return S::abs_bytes(weights);
     }
+  }
+  template <class S>
+  static typename S::I dot(typename S::I sum, const uint8_t* step, typename S::I weights,
+                           typename S::I unsigned_weights) {
+    typename S::I x = broadcast_bytes(step);
+    if constexpr (!S::kHasByteDot) x = S::sign_bytes(x, weights);
+    return S::dot_bytes(sum, unsigned_weights, x);
   }
 
   template <int kRows, int kPanels>
   static void multiply_tile(const QuantizedTile& tile) {
     constexpr int kVectors = kPanels * kByteVectors;
-    const Simd::I sign_bits = Simd::set1_int(static_cast<int32_t>(0x80808080u));
     const int64_t num_groups = groups(tile.k);
     Simd::F sums[kRows][kVectors];
 #pragma GCC unroll 32
@@ -183,14 +136,14 @@ struct Int8Kernel {
           const uint8_t* p = numbers + v / kByteVectors * tile.panel_stride +
                              v % kByteVectors * kVectorBytes + step * kByteRow;
           if (v % kByteVectors == 0) __builtin_prefetch(p + kQuantizedPrefetchBytes);
-          Simd::I weights = Simd::load_int(p);
-          if constexpr (Simd::kHasByteDot) weights = Simd::xor_int(weights, sign_bits);
+          const Simd::I weights = Simd::load_int(p);
+          const Simd::I unsigned_weights = unsigned_bytes<Simd>(weights);
 #pragma GCC unroll 32
           for (int r = 0; r < kRows; ++r) {
-            dots[r][v] = dot<Simd>(dots[r][v], x + r * tile.row_stride, weights);
+            dots[r][v] = dot<Simd>(dots[r][v], x + r * tile.row_stride, weights, unsigned_weights);
           }
         }
-        x += kStepBytes;
+        x += Int8Layout::kNumbersPerRow;
       }
 #pragma GCC unroll 32
       for (int v = 0; v < kVectors; ++v) {

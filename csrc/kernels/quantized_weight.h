@@ -15,7 +15,7 @@ inline constexpr int64_t kByteRow = 64;  // 16 outputs, 4 bytes each
 // Numbers that share a scale: of rows of x always, of int8 weights too.
 inline constexpr int64_t kQuantizedGroup = 32;
 
-// int8, symmetric: a number is scale * integer of at most 127. Blocks of two groups:
+// int8, symmetric: a number is scale * integer. Blocks of two groups:
 //   float16 scale[2][16], int8 [2][8][16][4]
 struct Int8Layout {
   static constexpr int64_t kNumbersPerRow = 4;

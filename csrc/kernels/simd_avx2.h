@@ -7,7 +7,8 @@
 //   min, max(a, b)   b where either is NaN
 //   select(m, a, b)  a where the mask is set, else b
 // Of quantised weights (quantized_kernel.h):
-//   kHasByteDot      dot_bytes is exact for any bytes; else for unsigned ones of at most 127
+//   kHasByteDot      dot_bytes is exact for any bytes; else for u up to 128 and s up to 127 in size
+//   abs_bytes(a)               |a|, unsigned: 128 for -128
 //   dot_bytes(sum, u, s)       sum + the products of four unsigned and signed bytes of each lane
 //   sign_bytes(a, b)           a with its sign changed where b is negative
 //   dot_nibbles(sum, u, s)     the same for u of at most 15, in a form that holds 32 numbers
@@ -45,6 +46,10 @@ struct Simd {
   static F load_bfloat16(const uint16_t* p) {
     const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+  }
+  static F load_int8(const int8_t* p) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
   }
 
   static F add(F a, F b) { return _mm256_add_ps(a, b); }
@@ -85,6 +90,7 @@ struct Simd {
     return add_int(sum, _mm256_madd_epi16(x, _mm256_set1_epi16(1)));
   }
   static I dot_bytes(I sum, I u, I s) { return add_pairs(sum, _mm256_maddubs_epi16(u, s)); }
+  static I abs_bytes(I a) { return _mm256_abs_epi8(a); }
   static I sign_bytes(I a, I b) { return _mm256_sign_epi8(a, b); }
   static I dot_nibbles(I sum, I u, I s) {
     return _mm256_add_epi16(sum, _mm256_maddubs_epi16(u, s));

@@ -37,6 +37,10 @@ struct Simd {
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
   }
+  static F load_int8(const int8_t* p) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+  }
 
   static F add(F a, F b) { return _mm512_add_ps(a, b); }
   static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
@@ -64,6 +68,7 @@ struct Simd {
     return add_int(sum, _mm512_madd_epi16(x, _mm512_set1_epi16(1)));
   }
   static I dot_bytes(I sum, I u, I s) { return add_pairs(sum, _mm512_maddubs_epi16(u, s)); }
+  static I abs_bytes(I a) { return _mm512_abs_epi8(a); }
   static I sign_bytes(I a, I b) {
     return _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(b), _mm512_setzero_si512(), a);
   }

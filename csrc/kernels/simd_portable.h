@@ -48,6 +48,7 @@ struct Simd {
     const I x = {p[0], p[1], p[2], p[3]};
     return as_float(x << 16);
   }
+  static F load_int8(const int8_t* p) { return to_float(I{p[0], p[1], p[2], p[3]}); }
 
   static F add(F a, F b) { return a + b; }
   static F sub(F a, F b) { return a - b; }

@@ -56,12 +56,14 @@ const char* check_attention_tensors(const std::array<DenseTensor, 9>& tensors) {
       k.sizes[2] != q.sizes[2] || v.sizes[2] != q.sizes[2]) {
     return "shapes of q, k and v do not fit each other";
   }
+  const int64_t width =
+      k_cache.dtype == AOTI_DTYPE_INT8 ? int8_token_bytes(k.sizes[2]) : k.sizes[2];
   if (k_cache.ndim != 4 || v_cache.ndim != 4 || k_cache.dtype != v_cache.dtype ||
       k_cache.sizes[0] != v_cache.sizes[0] || k_cache.sizes[1] != k.sizes[1] ||
-      v_cache.sizes[1] != k.sizes[1] || k_cache.sizes[2] != k.sizes[2] ||
-      v_cache.sizes[3] != k.sizes[2] || k_cache.sizes[3] != v_cache.sizes[2]) {
+      v_cache.sizes[1] != k.sizes[1] || k_cache.sizes[2] != width || v_cache.sizes[3] != width ||
+      k_cache.sizes[3] != v_cache.sizes[2]) {
     return "the caches must be [blocks, kv_heads, head_dim, block_size] and [blocks, kv_heads, "
-           "block_size, head_dim]";
+           "block_size, head_dim], with 4 more than head_dim in int8";
   }
   if (!slots.is(AOTI_DTYPE_INT64, 1) || slots.sizes[0] != q.sizes[0]) {
     return "slot_mapping must be int64 [T]";

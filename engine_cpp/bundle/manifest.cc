@@ -212,8 +212,9 @@ void read_model(const Field& root, Manifest* manifest) {
   const Field cache_dtype = root.at("kv_cache").at("dtype");
   manifest->kv_cache_dtype = dtype_code(cache_dtype.text());
   if (manifest->kv_cache_dtype != AOTI_DTYPE_FLOAT32 &&
-      manifest->kv_cache_dtype != AOTI_DTYPE_BFLOAT16) {
-    cache_dtype.fail("float32 or bfloat16");
+      manifest->kv_cache_dtype != AOTI_DTYPE_BFLOAT16 &&
+      manifest->kv_cache_dtype != AOTI_DTYPE_INT8) {
+    cache_dtype.fail("float32, bfloat16 or int8");
   }
   manifest->block_size = root.at("kv_cache").at("block_size").size(256);
   for (const auto& [name, field] : root.at("artifacts").members()) {

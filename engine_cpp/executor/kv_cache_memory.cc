@@ -5,6 +5,7 @@
 #include <string>
 
 #include "bundle/manifest.h"
+#include "csrc/shim/aoti.h"
 
 namespace pinfer {
 namespace {
@@ -12,10 +13,15 @@ namespace {
 constexpr int64_t kPage = 4096;
 
 int64_t tensor_block_bytes(const KVCacheShape& shape) {
-  return int64_t{shape.num_kv_heads} * shape.head_dim * shape.block_size * dtype_size(shape.dtype);
+  return shape.num_kv_heads * shape.token_width() * shape.block_size * dtype_size(shape.dtype);
 }
 
 }  // namespace
+
+int64_t kv_token_width(int32_t dtype, int64_t head_dim) {
+  constexpr int64_t kScaleBytes = 4;
+  return dtype == AOTI_DTYPE_INT8 ? head_dim + kScaleBytes : head_dim;
+}
 
 int64_t KVCacheShape::bytes_per_block() const {
   return 2 * int64_t{num_layers} * tensor_block_bytes(*this);

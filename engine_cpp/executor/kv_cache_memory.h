@@ -9,6 +9,9 @@
 
 namespace pinfer {
 
+// Elements that a token's K or V of one head takes: int8 numbers are followed by a float32 scale.
+int64_t kv_token_width(int32_t dtype, int64_t head_dim);
+
 struct KVCacheShape {
   int32_t num_layers = 0;
   int64_t num_blocks = 0;  // the null block included
@@ -17,6 +20,7 @@ struct KVCacheShape {
   int32_t block_size = 0;
   int32_t dtype = -1;  // torch's ScalarType code
 
+  int64_t token_width() const { return kv_token_width(dtype, head_dim); }
   int64_t bytes_per_block() const;  // over all layers, K and V
 };
 
@@ -31,10 +35,10 @@ class KVCacheMemory {
   KVCacheMemory& operator=(const KVCacheMemory&) = delete;
 
   const KVCacheShape& shape() const { return shape_; }
-  void* k(int32_t layer) const { return base_ + layer * 2 * tensor_bytes_; }  // [N, KH, D, BS]
+  void* k(int32_t layer) const { return base_ + layer * 2 * tensor_bytes_; }  // [N, KH, W, BS]
   void* v(int32_t layer) const {
     return base_ + (layer * 2 + 1) * tensor_bytes_;
-  }  // [N, KH, BS, D]
+  }  // [N, KH, BS, W]
 
  private:
   KVCacheMemory(const KVCacheShape& shape, char* base, int64_t tensor_bytes, size_t total)

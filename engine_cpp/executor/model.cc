@@ -44,15 +44,16 @@ bool fits(const std::vector<TensorType>& types, size_t i, int32_t dtype,
 Status check_artifacts(const Manifest& manifest) {
   constexpr int32_t kF32 = AOTI_DTYPE_FLOAT32, kI32 = AOTI_DTYPE_INT32;
   const int64_t hidden = manifest.hidden_size, half = manifest.rotary_dim / 2;
-  const int64_t kv_heads = manifest.num_kv_heads, dim = manifest.head_dim;
+  const int64_t kv_heads = manifest.num_kv_heads;
+  const int64_t width = kv_token_width(manifest.kv_cache_dtype, manifest.head_dim);
   const int64_t block = manifest.block_size;
   for (const PartEntry& layer : manifest.layers) {
     const ArtifactEntry& entry = manifest.artifacts.at(layer.artifact);
     const std::vector<TensorType>& in = entry.inputs;
     if (in.size() != 9 || !fits(in, 0, kF32, {-1, hidden}) || !fits(in, 1, kF32, {-1, half}) ||
         !fits(in, 2, kF32, {-1, half}) ||
-        !fits(in, 3, manifest.kv_cache_dtype, {-1, kv_heads, dim, block}) ||
-        !fits(in, 4, manifest.kv_cache_dtype, {-1, kv_heads, block, dim}) ||
+        !fits(in, 3, manifest.kv_cache_dtype, {-1, kv_heads, width, block}) ||
+        !fits(in, 4, manifest.kv_cache_dtype, {-1, kv_heads, block, width}) ||
         !fits(in, 5, AOTI_DTYPE_INT64, {-1}) || !fits(in, 6, kI32, {-1, -1}) ||
         !fits(in, 7, kI32, {-1}) || !fits(in, 8, kI32, {-1}) ||
         !fits(entry.outputs, 0, kF32, {-1, hidden})) {

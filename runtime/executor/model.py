@@ -14,7 +14,7 @@ from pinfer.runtime.layers.layer_spec import LayerSpec
 from pinfer.runtime.layers.modules import DecoderLayer, Head
 from pinfer.runtime.weight_format import WeightFormat
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
 
 class Model:

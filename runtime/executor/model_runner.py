@@ -20,9 +20,11 @@ class ModelRunner:
         self._model = model
         self._batch = InputBatch(model.block_size)
         spec = model.layer_spec
-        shapes = ops.kv_cache_shapes(num_blocks, model.block_size, spec.num_kv_heads, spec.head_dim)
+        shapes = ops.kv_cache_shapes(
+            num_blocks, model.block_size, spec.num_kv_heads, spec.head_dim, model.cache_dtype
+        )
         self._kv_cache = [
-            tuple(torch.full(shape, float("nan"), dtype=model.cache_dtype) for shape in shapes)
+            tuple(_filled_with_nan(shape, model.cache_dtype) for shape in shapes)
             for _ in model.layers
         ]
         self._hidden_states: torch.Tensor | None = None  # [T, hidden]
@@ -48,3 +50,8 @@ class ModelRunner:
         if not rows or self._hidden_states is None:
             return torch.empty(0, self._model.vocab_size)
         return self._model.head(self._hidden_states[list(rows)])
+
+
+def _filled_with_nan(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Bytes that are NaN in every float dtype, and as the scales of an int8 cache."""
+    return torch.full((*shape[:-1], shape[-1] * dtype.itemsize), 255, dtype=torch.uint8).view(dtype)

@@ -42,8 +42,13 @@ CASES = {
     "int8": Case("tied", "--quantize int8", ("int8", 0), ("int8", 0), "float32", 0.99),
     "int4_32": Case(
         "gqa3_untied_head_dim",
-        "--quantize int4 --group-size 32 --quantize-embedding int4",
-        ("int4", 32), ("int4", 32), "float32", 0.85,
+        "--quantize int4 --group-size 32 --quantize-embedding int4 --kv-dtype int8",
+        ("int4", 32), ("int4", 32), "int8", 0.85,
+    ),
+    "float32_cache_int8": Case(
+        "tied",
+        "--dtype float32 --kv-dtype int8",
+        ("float32", 0), ("float32", 0), "int8", 0.999, is_slow=True,
     ),
     "int4_128": Case(
         "gqa8_biases_odd",
@@ -330,7 +335,8 @@ def set_format(**fields):
         (lambda m: m["embedding"].update(format="int8"), "format"),
         (lambda m: m["embedding"].update(format=[]), "format"),
         (lambda m: m["kv_cache"].update(dtype="bfloat16"), "fit|dtype"),
-        (lambda m: m["kv_cache"].update(dtype="int8"), "dtype"),
+        (lambda m: m["kv_cache"].update(dtype="int8"), "fit|dtype"),
+        (lambda m: m["kv_cache"].update(dtype="int32"), "dtype"),
         (
             lambda m: m["layers"][0]["weights"].update(down_weight="layers.0.qkv_weight"),
             "layers.0.qkv_weight",
@@ -360,7 +366,7 @@ def test_edited_manifest(pinfer, int8_bundle, tmp_path, change, part):
         ["--quantize", "int2"],
         ["--quantize", "int4", "--group-size", "48"],
         ["--quantize", "int8", "--quantize-embedding", "float32"],
-        ["--kv-dtype", "int8"],
+        ["--kv-dtype", "int4"],
     ],
 )
 def test_options_that_do_not_exist(tied_checkpoint, tmp_path, options):

@@ -15,37 +15,55 @@
 namespace pinfer {
 namespace {
 
+enum class CacheDtype { FLOAT32, BFLOAT16, INT8 };
+constexpr CacheDtype kDtypes[] = {CacheDtype::FLOAT32, CacheDtype::BFLOAT16, CacheDtype::INT8};
+
+int64_t token_bytes(CacheDtype dtype, int64_t head_dim) {
+  if (dtype == CacheDtype::INT8) return int8_token_bytes(head_dim);
+  return head_dim * (dtype == CacheDtype::BFLOAT16 ? 2 : 4);
+}
+
+// What a cache keeps of rows [count, head_dim].
+void round_rows(CacheDtype dtype, int64_t head_dim, std::vector<float>* values) {
+  if (dtype == CacheDtype::BFLOAT16) {
+    for (float& value : *values) value = from_bfloat16(to_bfloat16(value));
+  } else if (dtype == CacheDtype::INT8) {
+    for (auto row = values->begin(); row != values->end(); row += head_dim) {
+      float largest = 0;
+      for (auto x = row; x != row + head_dim; ++x) largest = std::max(largest, std::fabs(*x));
+      for (auto x = row; x != row + head_dim; ++x) {
+        *x = largest / 127.0f * std::nearbyintf(*x * (127.0f / largest));
+      }
+    }
+  }
+}
+
 // One kv head's context in a cache whose every other byte is NaN.
 struct Context {
   int64_t length, head_dim, block_size;
-  bool is_bfloat16;
-  std::vector<float> k, v;  // [length, head_dim], exact in the cache's dtype
+  CacheDtype dtype;
+  std::vector<float> k, v;  // [length, head_dim], as the cache keeps them
   std::vector<int32_t> block_table;
   std::vector<uint8_t> k_cache, v_cache;
 
   Context(const AttentionKernel& kernel, int64_t length_in, int64_t head_dim_in,
-          int64_t block_size_in, bool is_bfloat16_in)
-      : length(length_in),
-        head_dim(head_dim_in),
-        block_size(block_size_in),
-        is_bfloat16(is_bfloat16_in) {
+          int64_t block_size_in, CacheDtype dtype_in)
+      : length(length_in), head_dim(head_dim_in), block_size(block_size_in), dtype(dtype_in) {
     k = random_floats(length * head_dim, 3);
     v = random_floats(length * head_dim, 4);
-    if (is_bfloat16) {
-      for (float& value : k) value = from_bfloat16(to_bfloat16(value));
-      for (float& value : v) value = from_bfloat16(to_bfloat16(value));
-    }
     const int64_t num_blocks = (length + block_size - 1) / block_size;
     // Blocks in descending order, each followed by one that is not ours.
     for (int64_t i = num_blocks; i-- > 0;) block_table.push_back(static_cast<int32_t>(2 * i));
-    const int64_t block_bytes = block_size * head_dim * (is_bfloat16 ? 2 : 4);
-    k_cache.assign(static_cast<size_t>(2 * num_blocks * block_bytes), 0xff);  // NaN in both dtypes
+    const int64_t block_bytes = block_size * token_bytes(dtype, head_dim);
+    k_cache.assign(static_cast<size_t>(2 * num_blocks * block_bytes), 0xff);  // NaN, as scales too
     v_cache = k_cache;
     for (int64_t i = 0; i < length; ++i) {
       const int64_t block = block_table[static_cast<size_t>(i / block_size)];
       kernel.write(k.data() + i * head_dim, v.data() + i * head_dim, head_dim, i % block_size,
                    k_cache.data() + block * block_bytes, v_cache.data() + block * block_bytes);
     }
+    round_rows(dtype, head_dim, &k);
+    round_rows(dtype, head_dim, &v);
   }
 };
 
@@ -119,7 +137,8 @@ void expect_close(const Context& context, const std::vector<float>& q, const std
       double score = 0;
       for (int64_t i = 0; i < d; ++i) {
         const float value = q[row * static_cast<size_t>(d) + static_cast<size_t>(i)];
-        const double x = context.is_bfloat16 ? from_bfloat16(to_bfloat16(value)) : value;
+        const bool is_bfloat16 = context.dtype == CacheDtype::BFLOAT16;
+        const double x = is_bfloat16 ? from_bfloat16(to_bfloat16(value)) : value;
         score += x * context.k[static_cast<size_t>(j * d + i)];
       }
       score *= static_cast<double>(kScale);
@@ -150,62 +169,70 @@ std::vector<Row> causal_rows(int64_t length, int64_t count, int64_t group, int64
 
 class AttentionKernelTest : public testing::TestWithParam<KernelSet> {
  protected:
-  const AttentionKernel& kernel(bool is_bfloat16) const {
-    return is_bfloat16 ? *GetParam().attention_bfloat16 : *GetParam().attention_float32;
+  const AttentionKernel& kernel(CacheDtype dtype) const {
+    switch (dtype) {
+      case CacheDtype::FLOAT32:
+        return *GetParam().attention_float32;
+      case CacheDtype::BFLOAT16:
+        return *GetParam().attention_bfloat16;
+      case CacheDtype::INT8:
+        break;
+    }
+    return *GetParam().attention_int8;
   }
 };
 
 TEST_P(AttentionKernelTest, AgreesWithSoftmaxInDouble) {
-  for (bool is_bfloat16 : {false, true}) {
+  for (CacheDtype dtype : kDtypes) {
     for (int64_t head_dim : {2, 7, 8, 24, 64, 80, 100, 256}) {
-      if (is_bfloat16 && head_dim % 2 != 0) continue;
+      if (dtype == CacheDtype::BFLOAT16 && head_dim % 2 != 0) continue;
       for (int64_t length : {1, 15, 16, 17, 300}) {
-        const Context context(kernel(is_bfloat16), length, head_dim, 16, is_bfloat16);
+        const Context context(kernel(dtype), length, head_dim, 16, dtype);
         const auto rows = causal_rows(length, std::min<int64_t>(length, 7), 3, 0);
         const auto q = random_floats(static_cast<int64_t>(rows.size()) * head_dim, 5);
         expect_close(context, q, rows,
-                     attend(kernel(is_bfloat16), context, q, rows, kMaxAttentionRows, false));
+                     attend(kernel(dtype), context, q, rows, kMaxAttentionRows, false));
       }
     }
   }
 }
 
 TEST_P(AttentionKernelTest, LargerBlocks) {
-  for (bool is_bfloat16 : {false, true}) {
+  for (CacheDtype dtype : kDtypes) {
     for (int64_t block_size : {32, 48, 256}) {
-      const Context context(kernel(is_bfloat16), 290, 64, block_size, is_bfloat16);
+      const Context context(kernel(dtype), 290, 64, block_size, dtype);
       const auto rows = causal_rows(290, 5, 2, 0);
       const auto q = random_floats(static_cast<int64_t>(rows.size()) * 64, 5);
-      expect_close(context, q, rows, attend(kernel(is_bfloat16), context, q, rows, 24, false));
+      expect_close(context, q, rows, attend(kernel(dtype), context, q, rows, 24, false));
     }
   }
 }
 
 TEST_P(AttentionKernelTest, SlidingWindowAndSoftcap) {
-  for (bool is_bfloat16 : {false, true}) {
-    const Context context(kernel(is_bfloat16), 530, 40, 16, is_bfloat16);
+  for (CacheDtype dtype : kDtypes) {
+    const Context context(kernel(dtype), 530, 40, 16, dtype);
     for (int64_t window : {1, 5, 20, 300, 1000}) {
       const auto rows = causal_rows(530, 20, 1, window);
       const auto q = random_floats(static_cast<int64_t>(rows.size()) * 40, 6);
       for (float softcap : {0.0f, 2.0f}) {
-        expect_close(context, q, rows,
-                     attend(kernel(is_bfloat16), context, q, rows, 24, false, softcap), softcap);
+        expect_close(context, q, rows, attend(kernel(dtype), context, q, rows, 24, false, softcap),
+                     softcap);
       }
     }
   }
 }
 
 TEST_P(AttentionKernelTest, AnyDivisionGivesTheSameBits) {
-  for (bool is_bfloat16 : {false, true}) {
+  for (CacheDtype dtype : kDtypes) {
     for (int64_t head_dim : {64, 20}) {
       for (int64_t window : {0, 33, 280}) {
-        const Context context(kernel(is_bfloat16), 600, head_dim, 16, is_bfloat16);
+        const Context context(kernel(dtype), 600, head_dim, 16, dtype);
         const auto rows = causal_rows(600, 31, 3, window);
         const auto q = random_floats(static_cast<int64_t>(rows.size()) * head_dim, 7);
-        const auto alone = attend(kernel(is_bfloat16), context, q, rows, 1, false);
+        const auto alone = attend(kernel(dtype), context, q, rows, 1, false);
         for (size_t step : {1, 2, 5, 6, 7, 13, 24}) {
           for (bool by_partition : {false, true}) {
-            const auto out = attend(kernel(is_bfloat16), context, q, rows, step, by_partition);
+            const auto out = attend(kernel(dtype), context, q, rows, step, by_partition);
             ASSERT_EQ(std::memcmp(alone.data(), out.data(), alone.size() * 4), 0)
                 << "rows " << step << " by partition " << by_partition << " head_dim " << head_dim
                 << " window " << window;
@@ -217,20 +244,19 @@ TEST_P(AttentionKernelTest, AnyDivisionGivesTheSameBits) {
 }
 
 TEST_P(AttentionKernelTest, NonFiniteKeysSpoilOnlyRowsThatSeeThem) {
-  for (bool is_bfloat16 : {false, true}) {
-    Context context(kernel(is_bfloat16), 40, 32, 16, is_bfloat16);
+  for (CacheDtype dtype : kDtypes) {
+    Context context(kernel(dtype), 40, 32, 16, dtype);
     const auto rows = causal_rows(40, 10, 2, 0);  // ends 31 ... 40
     const auto q = random_floats(static_cast<int64_t>(rows.size()) * 32, 8);
-    const auto clean = attend(kernel(is_bfloat16), context, q, rows, 24, false);
+    const auto clean = attend(kernel(dtype), context, q, rows, 24, false);
     std::vector<float> bad(32, NAN);
     const int64_t position = 35;
-    const int64_t block_bytes = 16 * 32 * (is_bfloat16 ? 2 : 4);
+    const int64_t block_bytes = 16 * token_bytes(dtype, 32);
     const int64_t block = context.block_table[position / 16];
-    kernel(is_bfloat16)
-        .write(bad.data(), bad.data(), 32, position % 16,
-               context.k_cache.data() + block * block_bytes,
-               context.v_cache.data() + block * block_bytes);
-    const auto out = attend(kernel(is_bfloat16), context, q, rows, 24, false);
+    kernel(dtype).write(bad.data(), bad.data(), 32, position % 16,
+                        context.k_cache.data() + block * block_bytes,
+                        context.v_cache.data() + block * block_bytes);
+    const auto out = attend(kernel(dtype), context, q, rows, 24, false);
     for (size_t i = 0; i < out.size(); ++i) {
       if (rows[i / 32].end > position) {
         EXPECT_TRUE(std::isnan(out[i]));

@@ -8,7 +8,8 @@ namespace pinfer {
 
 #if defined(PINFER_HAVE_SIMDE)
 extern const LinearKernel kLinearFloat32Emulated, kLinearBFloat16Emulated;
-extern const AttentionKernel kAttentionFloat32Emulated, kAttentionBFloat16Emulated;
+extern const AttentionKernel kAttentionFloat32Emulated, kAttentionBFloat16Emulated,
+    kAttentionInt8Emulated;
 extern const LinearKernel kLinearInt8Emulated, kLinearInt4Emulated;
 extern const LinearKernel kLinearInt8VnniEmulated, kLinearInt4VnniEmulated;
 extern const LinearKernel kLinearBFloat16DotEmulated;
@@ -43,16 +44,18 @@ std::vector<KernelSet> available_kernel_sets() {
     if (!is_supported(isa)) continue;
     const KernelTable& table = kernel_table(isa);
     sets.push_back({isa_name(isa), table.linear_float32, table.linear_bfloat16, table.linear_int8,
-                    table.linear_int4, table.attention_float32, table.attention_bfloat16});
+                    table.linear_int4, table.attention_float32, table.attention_bfloat16,
+                    table.attention_int8});
   }
 #if defined(PINFER_HAVE_SIMDE)
   if (is_supported(Isa::AVX2)) {
     sets.push_back({"avx512_emulated_by_simde", &kLinearFloat32Emulated, &kLinearBFloat16Emulated,
                     &kLinearInt8Emulated, &kLinearInt4Emulated, &kAttentionFloat32Emulated,
-                    &kAttentionBFloat16Emulated});
+                    &kAttentionBFloat16Emulated, &kAttentionInt8Emulated});
     sets.push_back({"avx512_bf16_emulated_by_simde", &kLinearFloat32Emulated,
                     &kLinearBFloat16DotEmulated, &kLinearInt8VnniEmulated, &kLinearInt4VnniEmulated,
-                    &kAttentionFloat32Emulated, &kAttentionBFloat16DotEmulated});
+                    &kAttentionFloat32Emulated, &kAttentionBFloat16DotEmulated,
+                    &kAttentionInt8Emulated});
   }
 #endif
   return sets;

@@ -19,6 +19,7 @@ struct KernelSet {
   const LinearKernel* linear_int4;
   const AttentionKernel* attention_float32;
   const AttentionKernel* attention_bfloat16;
+  const AttentionKernel* attention_int8;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const KernelSet& set) { return out << set.name; }

@@ -54,11 +54,12 @@ struct Weight {
         uint8_t* block = panel + i / 64 * Int8Layout::kBlockBytes;
         const uint16_t scale = to_float16(0.01f + 0.001f * static_cast<float>((row + i / 32) % 7));
         std::memcpy(block + i % 64 / 32 * 32 + row % 16 * 2, &scale, 2);
-        // Both ends often: that is where sums of 16 bits would overflow.
+        // Both ends often: that is where sums of 16 bits would overflow. Imported weights may hold
+        // -128 too.
         const auto kind = generator() % 4;
         const int number = kind == 0   ? 127
-                           : kind == 1 ? -127
-                                       : static_cast<int>(generator() % 255) - 127;
+                           : kind == 1 ? -128
+                                       : static_cast<int>(generator() % 256) - 128;
         values[static_cast<size_t>(row * k + i)] =
             static_cast<double>(from_float16(scale)) * number;
         block[64 + i % 64 / 4 * 64 + row % 16 * 4 + i % 4] = static_cast<uint8_t>(number);

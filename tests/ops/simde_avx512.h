@@ -25,6 +25,9 @@ inline __m512 emulated_cvtepi32_ps(__m512i x) {
   return emulated_join(_mm256_cvtepi32_ps(_mm512_castsi512_si256(x)),
                        _mm256_cvtepi32_ps(_mm512_extracti64x4_epi64(x, 1)));
 }
+inline __m512i emulated_cvtepi8_epi32(__m128i x) {
+  return emulated_join(_mm256_cvtepi8_epi32(x), _mm256_cvtepi8_epi32(_mm_srli_si128(x, 8)));
+}
 inline __m512i emulated_cvtepu16_epi32(__m256i x) {
   return emulated_join(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(x)),
                        _mm256_cvtepu16_epi32(_mm256_extracti128_si256(x, 1)));
@@ -47,6 +50,7 @@ inline __m512i emulated_srai_epi32(__m512i x, int n) {
 }
 
 #define _mm512_cvtepi32_ps emulated_cvtepi32_ps
+#define _mm512_cvtepi8_epi32 emulated_cvtepi8_epi32
 #define _mm512_cvtepu16_epi32 emulated_cvtepu16_epi32
 #define _mm512_cvtps_epi32 emulated_cvtps_epi32
 #define _mm512_cvtps_pd emulated_cvtps_pd

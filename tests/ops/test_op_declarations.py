@@ -106,7 +106,7 @@ def make_arguments(name: str) -> tuple[object, ...]:
         return torch.tensor([1, 2], dtype=int32), ops.pack_linear(torch.randn(20, 10)), 10
     if name == "rotary_embedding":
         return torch.tensor([1, 2], dtype=int32), torch.rand(4), 1.0
-    k_shape, v_shape = ops.kv_cache_shapes(4, 16, 1, 8)
+    k_shape, v_shape = ops.kv_cache_shapes(4, 16, 1, 8, torch.float32)
     return (
         torch.randn(3, 2, 8),
         torch.randn(3, 1, 8),

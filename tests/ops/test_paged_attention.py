@@ -11,6 +11,31 @@ from pinfer.runtime import ops
 
 from .conftest import TOLERANCE
 
+CACHE_DTYPES = [torch.float32, torch.bfloat16, torch.int8]
+
+
+@pytest.fixture(params=CACHE_DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
+def dtype(request):
+    return request.param
+
+
+def kept(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """K or V [..., head_dim] as a cache holds them, in float32."""
+    if dtype != torch.int8:
+        return values.to(dtype).float()
+    largest = values.abs().amax(-1, keepdim=True)
+    return largest / 127 * (values * (127 / largest)).round()
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """An int8 cache is multiplied in float32."""
+    return TOLERANCE["attention", torch.float32 if dtype == torch.int8 else dtype]
+
+
+def fill_with_nan(cache: torch.Tensor) -> None:
+    """Bytes that are NaN in floats, and as the scales of int8."""
+    cache.view(torch.uint8).fill_(255)
+
 
 @dataclass
 class Case:
@@ -40,10 +65,15 @@ class Case:
         table = torch.randperm(self.num_blocks)[: self.max_blocks * len(self.seq_lens)]
         self.block_table = table.view(len(self.seq_lens), self.max_blocks).int()
         shapes = ops.kv_cache_shapes(
-            self.num_blocks, self.block_size, self.num_kv_heads, self.head_dim
+            self.num_blocks, self.block_size, self.num_kv_heads, self.head_dim, self.dtype
         )
-        # Recycled blocks may hold anything.
-        self.k_cache, self.v_cache = (torch.full(s, float("nan")).to(self.dtype) for s in shapes)
+        self.k_cache, self.v_cache = (torch.empty(s, dtype=self.dtype) for s in shapes)
+        self.recycle()
+
+    def recycle(self) -> None:
+        """Recycled blocks may hold anything."""
+        fill_with_nan(self.k_cache)
+        fill_with_nan(self.v_cache)
 
     def slots(self, request: int, begin: int, end: int) -> torch.Tensor:
         positions = torch.arange(begin, end)
@@ -78,14 +108,12 @@ class Case:
         return self.run([(s, starts[s], n) for s, n in enumerate(self.seq_lens)])
 
     def reference(self, request: int) -> torch.Tensor:
-        def operand(tensor: torch.Tensor) -> torch.Tensor:
-            return tensor.to(self.dtype).double()
-
         seq_len, rows = self.seq_lens[request], self.rows[request]
         repeat = self.num_heads // self.num_kv_heads
-        q = operand(self.q[request][seq_len - rows :])
-        k = operand(self.k[request]).repeat_interleave(repeat, 1)
-        v = operand(self.v[request]).repeat_interleave(repeat, 1)
+        q_dtype = torch.bfloat16 if self.dtype == torch.bfloat16 else torch.float32
+        q = self.q[request][seq_len - rows :].to(q_dtype).double()
+        k = kept(self.k[request], self.dtype).double().repeat_interleave(repeat, 1)
+        v = kept(self.v[request], self.dtype).double().repeat_interleave(repeat, 1)
         scores = torch.einsum("qhd,khd->hqk", q, k) * self.head_dim**-0.5
         if self.logit_softcap:
             scores = self.logit_softcap * torch.tanh(scores / self.logit_softcap)
@@ -99,7 +127,7 @@ class Case:
     def check(self) -> None:
         for request, out in enumerate(self.run_step()):
             error = (out - self.reference(request)).abs().max().item()
-            assert error <= TOLERANCE["attention", self.dtype], f"request {request}"
+            assert error <= tolerance(self.dtype), f"request {request}"
 
 
 @pytest.mark.parametrize("rows", [1, 7, 15, 16, 17])
@@ -116,6 +144,7 @@ def test_heads(isa, dtype, head_dim, num_heads, num_kv_heads):
 
 def test_odd_head_dim(isa):
     Case([50, 20], [9, 1], head_dim=7).check()
+    Case([50, 20], [9, 1], head_dim=7, dtype=torch.int8).check()
     with pytest.raises(ValueError, match="head_dim must be even in a bfloat16 cache, got 7"):
         Case([2], [2], head_dim=7, dtype=torch.bfloat16).run_step()
 
@@ -146,7 +175,7 @@ def test_rows_read_what_other_rows_of_the_step_write(isa, dtype):
     outputs = case.run([(0, 0, 40), (1, 32, 40)])
     for request, out in enumerate(outputs):
         error = (out - case.reference(request)).abs().max().item()
-        assert error <= TOLERANCE["attention", dtype]
+        assert error <= tolerance(dtype)
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
@@ -156,8 +185,7 @@ def test_chunks_of_any_size_give_the_same_bits(isa, dtype, num_threads):
     case = Case([330, 60], [330, 60], 6, 2, 32, dtype=dtype)
     whole = case.run([(0, 0, 330), (1, 0, 60)])
     for chunk in (1, 5, 16, 100):
-        case.k_cache.fill_(float("nan"))
-        case.v_cache.fill_(float("nan"))
+        case.recycle()
         pieces = [case.run([(0, b, min(b + chunk, 330))])[0] for b in range(0, 330, chunk)]
         assert torch.equal(torch.cat(pieces), whole[0]), f"chunks of {chunk}"
     ops.set_num_threads(before)
@@ -172,8 +200,9 @@ def test_cache_holds_what_was_written(isa, dtype):
         for position, slot in enumerate(case.slots(request, 0, length).tolist()):
             block, offset = divmod(slot, case.block_size)
             written[block, offset] = True
-            assert torch.equal(keys[block, offset], case.k[request][position].to(dtype))
-            assert torch.equal(values[block, offset], case.v[request][position].to(dtype))
+            for found, rows in ((keys, case.k), (values, case.v)):
+                expected = kept(rows[request][position], dtype)
+                assert torch.equal(found[block, offset].float(), expected)
     assert keys[~written].isnan().all() and values[~written].isnan().all()
 
 
