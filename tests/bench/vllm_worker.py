@@ -1,6 +1,7 @@
 """vLLM for compare.py, run by a Python that has it: see worker.py.
 
-Written against vLLM 0.32.0's CPU build. Its own options: --dtype, --eager (the fastest start, the
+Written against the sources of vLLM 0.32.0's CPU build; so far run only with a stand-in for the
+package (tests/bench/test_compare.py). Its own options: --dtype, --eager (the fastest start, the
 slower rates).
 """
 
