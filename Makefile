@@ -17,7 +17,7 @@ SOURCES := $(shell find CMakeLists.txt pyproject.toml csrc engine_cpp export run
              -not -name '*.pyc' 2>/dev/null)
 TEST_SOURCES := $(shell find tests -name CMakeLists.txt -o -name '*.cc' -o -name '*.h')
 
-.PHONY: demo test test-slow test-slow-subset fuzz sanitize sanitize-fast bench format lint clean install build-tests
+.PHONY: demo test test-slow test-slow-subset fuzz sanitize sanitize-fast bench bench-check format lint clean install build-tests
 .DELETE_ON_ERROR:
 
 demo: $(DEMO_BUNDLE)/manifest.json
@@ -110,6 +110,14 @@ bench: $(BUILD)/.tests $(DEMO_BUNDLE)/manifest.json
 	$(BUILD)/tests/bench/scheduler_bench
 	$(BUILD)/tests/bench/ops_bench
 	$(BIN)/python tests/bench/start_bench.py $(BIN)/pinfer $(DEMO_BUNDLE)
+
+# Decode and prefill of the program BASE and of this tree's in turn: fails if ours is much slower.
+# BASE_BUNDLE: for a base that does not read this tree's bundles.
+BASE ?=
+BASE_BUNDLE ?= $(DEMO_BUNDLE)
+bench-check: $(VENV)/.installed $(DEMO_BUNDLE)/manifest.json
+	@test -x "$(BASE)" || { echo "make bench-check: expected BASE=path of a pinfer, found '$(BASE)'"; exit 2; }
+	$(BIN)/python tests/bench/regression.py $(BASE) $(BIN)/pinfer $(DEMO_BUNDLE) --base-bundle $(BASE_BUNDLE)
 
 # The part of it that CI runs: manifests and weights, scheduling and memory, streams and the pool.
 # Kernels, templates and tokenizer take many minutes to compile this way.

@@ -67,8 +67,78 @@ def test_bench_prints_rates(tied_bundle, pinfer, batch):
     assert len(results) == 4 * len(batch.split(","))
     for result in results:
         assert set(result) == {
-            "test", "prompt_tokens", "output_tokens", "batch", "tokens_per_s", "stddev",
+            "test", "prompt_tokens", "output_tokens", "batch", "depth", "threads",
+            "tokens_per_s", "stddev",
         }  # fmt: skip
         assert result["tokens_per_s"] > 0
     table = run(pinfer, *arguments, "--repetitions", "1").splitlines()
     assert table[0].startswith("| test | prompt |") and len(table) == 6
+
+
+def bench_points(pinfer, bundle, *arguments):
+    results = json.loads(run(pinfer, "bench", *arguments, "--repetitions", "1", "--json", bundle))
+    fields = ("test", "prompt_tokens", "output_tokens", "batch", "depth", "threads")
+    assert all(result["tokens_per_s"] > 0 for result in results)
+    return [tuple(result[field] for field in fields) for result in results]
+
+
+def test_bench_sweeps_lists_and_ranges(tied_bundle, pinfer):
+    arguments = ("--prompt-tokens", "4-16*2", "--output-tokens", "3,2", "--batch", "1-5+2")
+    found = bench_points(pinfer, tied_bundle, *arguments, "--threads", "2,1", "--depth", "0")
+    expected = []
+    for threads in (2, 1):
+        for batch in (1, 3, 5):
+            for prompt in (4, 8, 16):
+                expected.append(("prefill", prompt, 1, batch, 0, threads))
+                expected += [("decode", prompt, n, batch, 0, threads) for n in (3, 2)]
+    assert found == expected
+
+
+def test_bench_behind_a_context(tied_bundle, pinfer):
+    # 40 is not a multiple of the block size: a part of that context is computed again.
+    arguments = ("--prompt-tokens", "2-3", "--output-tokens", "2", "--batch", "1,4")
+    found = bench_points(pinfer, tied_bundle, *arguments, "--depth", "0,40,160", "--threads", "1")
+    assert found == [
+        (test, prompt, output, batch, depth, 1)
+        for depth in (0, 40, 160)
+        for batch in (1, 4)
+        for prompt in (2, 3)
+        for test, output in (("prefill", 1), ("decode", 2))
+    ]
+
+
+def bench_error(pinfer, bundle, *arguments):
+    command = [pinfer, "bench", bundle, "--output-tokens", "2", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.stdout == ""
+    return result.returncode, result.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("flag", ["--prompt-tokens", "--batch", "--depth", "--threads"])
+@pytest.mark.parametrize(
+    "text",
+    ["x", "", "8x", "-1", "8-", "8-4", "1-8+0", "1-8*1", "1-8*", "1-8/2", "1-8+2+2", "1,x",
+     "1.5", "1-2000", "1-9999999999", "3--1"],
+)  # fmt: skip
+def test_bench_refuses_bad_lists(tied_bundle, pinfer, flag, text):
+    code, error = bench_error(pinfer, tied_bundle, f"{flag}={text}")
+    assert code == 2 and error.startswith("pinfer: error: ") and flag in error
+
+
+@pytest.mark.parametrize("flag", ["--prompt-tokens", "--output-tokens", "--batch"])
+def test_bench_refuses_zero(tied_bundle, pinfer, flag):
+    code, error = bench_error(pinfer, tied_bundle, flag, "1,0")
+    assert code == 2 and flag in error and "from 1" in error
+
+
+def test_bench_refuses_what_does_not_fit(tied_bundle, pinfer):
+    code, error = bench_error(pinfer, tied_bundle, "--prompt-tokens", "8", "--depth", "0,250")
+    assert code == 1 and "1 x (250 + 8 + 2) tokens: 260 tokens in a request" in error
+    assert "--max-model-len allows 256" in error
+    code, error = bench_error(
+        pinfer, tied_bundle, "--prompt-tokens", "8", "--batch", "1,9", "--max-num-seqs", "8"
+    )
+    assert code == 1 and "9 requests at once, --max-num-seqs allows 8" in error
+    arguments = ("--prompt-tokens", "100", "--batch", "4", "--num-blocks", "28")
+    code, error = bench_error(pinfer, tied_bundle, *arguments)
+    assert code == 1 and "28 cache blocks, --num-blocks allows 27" in error
