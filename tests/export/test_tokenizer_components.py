@@ -87,8 +87,7 @@ def test_many_random_mixes(name, tmp_path):
     rng = random.Random(f"many {name}")
     added = added_tokens(reference)
     texts = [random_text(rng, added) for _ in range(50_000)]
-    assert_encoded(reference, engine, texts)
-    ids = ids_of(reference, texts) + random_ids(reference, rng, 20_000)
+    ids = assert_encoded(reference, engine, texts) + random_ids(reference, rng, 20_000)
     assert_decoded(reference, engine, ids)
     some = rng.sample(ids, 20_000)
     assert_streamed(reference, engine, rng, some, with_prompts=name not in BEGINS_ANEW)
