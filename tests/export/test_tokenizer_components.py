@@ -102,6 +102,48 @@ ROBERTA = {
 REFUSED = {
     "dropout": (tokenizer_json({**model("byte_level"), "dropout": 0.1}), "model.dropout"),
     "normalizer": (tokenizer_json(model("bpe"), normalizer={"type": "Hyphenate"}), "Hyphenate"),
+    "text before the first character, and bytes": (
+        tokenizer_json(
+            model("byte_level"),
+            normalizer=replace({"Regex": "x*"}, "_"),
+            pre_tokenizer=sequence("pretokenizers", {"type": "WhitespaceSplit"}, BYTE_LEVEL),
+        ),
+        "normalizer Replace of {'Regex': 'x*'}: it writes text before the first character, and"
+        " ByteLevel stands behind it",
+    ),
+    "text before the first character, and a normal form": (
+        {
+            **tokenizer_json(
+                model("bpe"),
+                normalizer=sequence(
+                    "normalizers",
+                    {"type": "NFD"},
+                    replace({"String": ""}, "_"),
+                    sequence("normalizers", {"type": "Prepend", "prepend": "a"}, {"type": "NFC"}),
+                ),
+            ),
+            "added_tokens": [],  # the reference fails on their normal form
+        },
+        "normalizer Replace of {'String': ''}: it writes text before the first character, and NFC",
+    ),
+    "added tokens that are one": (
+        {
+            **tokenizer_json(model("bpe"), normalizer={"type": "Lowercase"}),
+            "added_tokens": [
+                {
+                    "id": 500 + i,
+                    "content": content,
+                    "special": i == 1,
+                    "normalized": True,
+                    "lstrip": False,
+                    "rstrip": False,
+                    "single_word": False,
+                }
+                for i, content in enumerate(("[Pad]", "[PAD]"))
+            ],
+        },
+        "added_tokens: '[Pad]' and '[PAD]' are both '[pad]' once normalized",
+    ),
     "pre_tokenizer": (
         tokenizer_json(model("bpe"), pre_tokenizer={"type": "UnicodeScripts"}),
         "UnicodeScripts",
