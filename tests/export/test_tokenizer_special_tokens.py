@@ -388,7 +388,10 @@ def test_added_tokens(make, name, tmp_path):
     ("files", "message"),
     [
         ({"tokenizer_config": {"added_tokens_decoder": []}}, "added_tokens_decoder: expected an"),
-        ({"tokenizer_config": {"added_tokens_decoder": {"x": {}}}}, "expected ids, found 'x'"),
+        (
+            {"tokenizer_config": {"added_tokens_decoder": {"x": described("y")}}},
+            "expected ids, found 'x'",
+        ),
         (
             {"tokenizer_config": {"added_tokens_decoder": {"5": "x"}}},
             "5: expected a token's object",

@@ -81,7 +81,6 @@ def assert_streamed(
     engine: EngineTokenizer,
     rng: random.Random,
     ids: list[list[int]],
-    with_prompts: bool = True,
 ) -> None:
     """Streams of all ids, and cut at random into what stood before and what is streamed.
 
@@ -96,8 +95,6 @@ def assert_streamed(
         streamed = engine.stream_batch(batch, skip)
         if not streamed.is_same(Batch.of_texts(decoded)):
             _fail("stream", whole, decoded, streamed.texts())
-        if not with_prompts:
-            continue
         cut = [(one[:at], one[at:]) for one in whole if len(one) > 1 for at in _cut(rng, one)]
         befores = reference.decode_batch([before for before, _ in cut], skip_special_tokens=skip)
         cut, befores = _complete(cut, befores)
