@@ -11,6 +11,8 @@ from pinfer.export.json_file import read_json_object
 from pinfer.export.quantized_checkpoint import QuantizedSource
 from pinfer.export.safetensors_file import SafetensorsSource, open_directory
 from pinfer.export.template_tree import named_templates
+from pinfer.export.tokenizer_added_tokens import tokens_to_add, with_added_tokens
+from pinfer.export.tokenizer_special_tokens import named_special_values
 
 LICENCE_PATTERNS = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*")
 
@@ -24,15 +26,20 @@ def read_model_dir(directory: Path, text_only: bool = False) -> Checkpoint:
     if not tokenizer_path.is_file():
         raise ExportError(f"{tokenizer_path}: file not found (a fast tokenizer is needed)")
     tokenizer_config = read_json_object(directory / "tokenizer_config.json", required=False)
+    special_tokens_map = read_json_object(directory / "special_tokens_map.json", required=False)
+    tokenizer = read_json_object(tokenizer_path)
+    named = named_special_values(tokenizer_config, special_tokens_map, config, tokenizer)
+    added = read_json_object(directory / "added_tokens.json", required=False)
+    files = (tokenizer_config, special_tokens_map, added, tokenizer)
     return Checkpoint(
         name=directory.resolve().name,
         source=str(directory),
         config=config,
         tensors=tensors or NoTensors(),
         dtype="" if tensors is None else tensors.dtype(),
-        tokenizer=read_json_object(tokenizer_path),
+        tokenizer=with_added_tokens(tokenizer, tokens_to_add(*files, named, str(directory))),
         tokenizer_config=tokenizer_config,
-        special_tokens_map=read_json_object(directory / "special_tokens_map.json", required=False),
+        special_tokens_map=special_tokens_map,
         generation_config=read_json_object(directory / "generation_config.json", required=False),
         chat_template=read_chat_template(directory, tokenizer_config),
         licence_files=find_licences(directory),

@@ -82,6 +82,35 @@ def named_special_tokens(
     source: str = "",
 ) -> dict[str, str]:
     """Name to text. The arguments are the files' objects; `source` is for messages."""
+    found = _named(tokenizer_config, special_tokens_map, config, tokenizer)
+    prefix = f"{source}: " if source else ""
+    return {
+        name: _text(value, f"{prefix}{where}: {name}")
+        for name, (value, where) in found.items()
+        if value is not None
+    }
+
+
+def named_special_values(
+    tokenizer_config: Mapping[str, Any],
+    special_tokens_map: Mapping[str, Any],
+    config: Mapping[str, Any],
+    tokenizer: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The same as the files write them, in transformers' order: texts, or objects with flags."""
+    found = _named(tokenizer_config, special_tokens_map, config, tokenizer)
+    order = [*NAMES, *(name for name in found if name not in NAMES)]
+    values = {name: found[name][0] for name in order if name in found}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _named(
+    tokenizer_config: Mapping[str, Any],
+    special_tokens_map: Mapping[str, Any],
+    config: Mapping[str, Any],
+    tokenizer: Mapping[str, Any],
+) -> dict[str, tuple[Any, str]]:
+    """Name to (value, where it stands)."""
     found: dict[str, Any] = {
         name: (text, f"class {_class_name(tokenizer_config, config, tokenizer)}")
         for name, text in _class_defaults(tokenizer_config, config, tokenizer).items()
@@ -98,12 +127,7 @@ def named_special_tokens(
             named = values.get(key)
             if isinstance(named, dict):
                 found.update({name: (value, f"{file}: {key}") for name, value in named.items()})
-    prefix = f"{source}: " if source else ""
-    return {
-        name: _text(value, f"{prefix}{where}: {name}")
-        for name, (value, where) in found.items()
-        if value is not None
-    }
+    return found
 
 
 def token_id(tokenizer: Mapping[str, Any], token: str | None) -> int | None:

@@ -23,6 +23,7 @@ from pinfer.export.tokenizer_precompiled import precompiled_step
 from pinfer.export.tokenizer_unicode import (
     CharClasses,
     digit_members,
+    probed_code_points,
     punctuation_members,
     space_members,
     word_members,
@@ -128,6 +129,26 @@ class StepCompiler:
             steps.append(self.char_map("Lowercase", normalizers.Lowercase()))
         return steps
 
+    @staticmethod
+    def check_insertions(normalizer: Component | None, pre_tokenizer: Component | None) -> None:
+        """Refuses text that a Replace writes before the first character if a later step works on
+        characters of the original text: to the reference it stands for none of them, and is
+        repeated, or the reference fails."""
+        parts = _parts(normalizer, "normalizers")
+        pre_tokenizers = _parts(pre_tokenizer, "pretokenizers")
+        byte_levels = [part["type"] for part in pre_tokenizers if part["type"] == "ByteLevel"]
+        for index, part in enumerate(parts):
+            if part["type"] != "Replace":
+                continue
+            kinds = [later["type"] for later in parts[index + 1 :]]
+            follows = [kind for kind in kinds if kind not in ("Replace", "Prepend")] + byte_levels
+            if follows and _inserts_at_start(part):
+                raise ExportError(
+                    f"tokenizer.json: normalizer Replace of {part['pattern']}: it writes text"
+                    f" before the first character, and {follows[0]} stands behind it (not"
+                    " supported: the reference repeats such text, or fails)"
+                )
+
     def replace(self, component: Component) -> Step:
         pattern = self.pattern(component["pattern"])
         return {"step": "replace", "pattern": pattern, "content": component["content"]}
@@ -203,6 +224,32 @@ class StepCompiler:
             program = compile_pattern(GPT2_PATTERN, self.classes)
             steps.append(self.split({"program": program}, "Isolated"))
         return [*steps, {"step": "byte_map"}]
+
+
+def _parts(component: Component | None, key: str) -> list[Component]:
+    """The parts of a component's sequences, in order."""
+    if component is None:
+        return []
+    if component["type"] != "Sequence":
+        return [component]
+    return [part for inner in component[key] for part in _parts(inner, key)]
+
+
+_MARK = "\U0010fffd"
+
+
+def _inserts_at_start(replace: Component) -> bool:
+    """Whether a Replace can match nothing before some character that begins a text."""
+    if not replace["content"]:
+        return False
+    pattern = replace["pattern"]
+    wanted = pattern["String"] if "String" in pattern else Regex(pattern["Regex"])
+    marks = normalizers.Replace(wanted, _MARK)
+    for point in probed_code_points():
+        text = chr(point) + "a"
+        if marks.normalize_str(text).startswith(_MARK + text[0]):
+            return True
+    return False
 
 
 def post_processor_ids(component: Component | None) -> tuple[list[int], list[int]]:

@@ -140,7 +140,13 @@ def _added_tries(source: TokenizerSource) -> dict[Section, bytes]:
         content = token.content
         if normalizer is not None:
             content = normalizer.normalize_str(content)
-        normalized[content.encode()] = token_id
+        other = normalized.setdefault(content.encode(), token_id)
+        if other != token_id:
+            raise ExportError(
+                f"tokenizer.json: added_tokens: {source.added[other].content!r} and"
+                f" {token.content!r} are both {content!r} once normalized (not supported: the"
+                " reference takes one of them by chance)"
+            )
     nodes, edges = build_trie(as_written)
     sections = {Section.ADDED_TRIE_NODES: nodes, Section.ADDED_TRIE_EDGES: edges}
     nodes, edges = build_trie(normalized)
@@ -153,8 +159,10 @@ def compile_tokenizer(tokenizer_json: Mapping[str, Any] | str) -> bytes:
     source = read_tokenizer(tokenizer_json)
     reference = source.reference
     compiler = StepCompiler()
-    normalizer = compiler.normalizer(_component(reference.normalizer))
-    pre_tokenizer = compiler.pre_tokenizer(_component(reference.pre_tokenizer))
+    components = _component(reference.normalizer), _component(reference.pre_tokenizer)
+    compiler.check_insertions(*components)
+    normalizer = compiler.normalizer(components[0])
+    pre_tokenizer = compiler.pre_tokenizer(components[1])
     prefix, suffix = post_processor_ids(_component(reference.post_processor))
     flags = _flags(source)
     model = compile_model(source, pre_tokenizer)

@@ -129,7 +129,7 @@ def compare_encoding(
         encodings = reference.encode_batch_fast(batch, add_special_tokens=add_special_tokens)
         return [encoding.ids for encoding in encodings]
 
-    expected = _results(reference_ids, texts)
+    expected = results_of(reference_ids, texts)
     found = [ids if isinstance(ids, list) else None for ids in encode(texts)]
     pairs = zip(texts, expected, found, strict=True)
     return [Difference("encode", text, ids, ours) for text, ids, ours in pairs if ids != ours]
@@ -145,7 +145,7 @@ def compare_decoding(
     return [Difference("decode", given, text, ours) for given, text, ours in pairs if text != ours]
 
 
-def _results(function: Callable[[list[Any]], list[Any]], batch: list[Any]) -> list[Any]:
+def results_of(function: Callable[[list[Any]], list[Any]], batch: list[Any]) -> list[Any]:
     """One result for each of the batch, None where the function fails on it alone."""
     try:
         return function(batch)
@@ -155,7 +155,7 @@ def _results(function: Callable[[list[Any]], list[Any]], batch: list[Any]) -> li
         if len(batch) == 1:
             return [None]
         middle = len(batch) // 2
-        return _results(function, batch[:middle]) + _results(function, batch[middle:])
+        return results_of(function, batch[:middle]) + results_of(function, batch[middle:])
 
 
 def random_ids(reference: Tokenizer, rng: random.Random, count: int) -> list[list[int]]:
@@ -183,7 +183,7 @@ def verify_tokenizer(
     sample = added if len(added) <= 300 else rng.sample(added, 300)
     texts = corpus(seed, sample, contexts=contexts) if texts is None else texts
     differences = compare_encoding(reference, encode, texts)
-    last = _results(lambda batch: [e.ids for e in reference.encode_batch(batch)], texts[-2000:])
+    last = results_of(lambda batch: [e.ids for e in reference.encode_batch(batch)], texts[-2000:])
     ids = [one for one in last if one is not None]
     ids += random_ids(reference, rng, 1000)
     for skip_special_tokens in (True, False):

@@ -5,6 +5,8 @@
 #include <iostream>
 #include <string_view>
 
+#include "json/wide_integer.h"
+
 namespace pinfer::cli {
 namespace {
 
@@ -12,6 +14,10 @@ constexpr int kMaxDepth = 256;
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Error(PINFER_INVALID_ARGUMENT, message);
+}
+
+void refuse_wide_integer(const std::string& line) {
+  if (const auto number = find_wide_integer(line)) refuse(wide_integer_message(*number));
 }
 
 [[noreturn]] void wrong_type(const char* name, const std::string& expected, const Json& value) {
@@ -41,10 +47,12 @@ Json parse_line(const std::string& line) {
   try {
     Json json = Json::parse(line, check_depth);
     if (too_deep) refuse("JSON is nested deeper than " + std::to_string(kMaxDepth));
+    refuse_wide_integer(line);
     return json;
   } catch (const nlohmann::json::parse_error& error) {
     refuse("not valid JSON, at byte " + std::to_string(error.byte));
   } catch (const nlohmann::json::exception& error) {  // a number beyond what a double holds
+    refuse_wide_integer(line);
     refuse(std::string("not valid JSON: ") + error.what());
   }
 }

@@ -1,4 +1,5 @@
 // parse_tool_call_arguments: JSON text of the protocol becomes objects for the template.
+#include "json/wide_integer.h"
 #include "template/chat_template.h"
 
 namespace pinfer {
@@ -22,6 +23,10 @@ Status parse_arguments(Json& arguments, const std::string& path, int max_depth) 
   if (too_deep) {
     return Status::invalid_argument(path + ": expected at most " + std::to_string(max_depth) +
                                     " levels of nesting, found more");
+  }
+  const auto number = find_wide_integer(text);
+  if (number.has_value() && !parsed.is_discarded()) {
+    return Status::invalid_argument(path + ": " + wide_integer_message(*number));
   }
   if (parsed.is_discarded()) {
     return Status::invalid_argument(path + ": expected JSON, found something else");

@@ -1,4 +1,5 @@
 // The decoder of byte-level tokenizers: the bytes of all tokens, joined and read as UTF-8.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/utf8.h"
@@ -23,28 +24,11 @@ class ByteLevelDecoder : public Decoder {
   }
 
   void add(int32_t id, DecoderState* state, std::string* text) const override {
-    std::string& bytes = state->unfinished;
-    bytes += surface(id);
-    size_t position = 0;
-    while (position < bytes.size()) {
-      const Utf8Prefix prefix = classify_utf8(std::string_view(bytes).substr(position));
-      if (prefix.kind == Utf8Prefix::Kind::INCOMPLETE) break;
-      if (prefix.kind == Utf8Prefix::Kind::VALID) {
-        text->append(bytes, position, prefix.size);
-      } else if (position >= state->from_prompt) {
-        text->append(kReplacementText);
-      }
-      position += prefix.size;
-    }
-    bytes.erase(0, position);
-    state->from_prompt -= std::min(state->from_prompt, position);
+    state->unfinished += surface(id);
+    give_out_characters(state, text);
   }
 
-  void finish(DecoderState* state, std::string* text) const override {
-    if (state->unfinished.size() > state->from_prompt) text->append(kReplacementText);
-    state->unfinished.clear();
-    state->from_prompt = 0;
-  }
+  void finish(DecoderState* state, std::string* text) const override { give_out_rest(state, text); }
 
   std::string token_bytes(int32_t id) const override { return std::string(surface(id)); }
 
@@ -55,6 +39,29 @@ class ByteLevelDecoder : public Decoder {
 };
 
 }  // namespace
+
+void give_out_characters(DecoderState* state, std::string* text) {
+  std::string& bytes = state->unfinished;
+  size_t position = 0;
+  while (position < bytes.size()) {
+    const Utf8Prefix prefix = classify_utf8(std::string_view(bytes).substr(position));
+    if (prefix.kind == Utf8Prefix::Kind::INCOMPLETE) break;
+    if (prefix.kind == Utf8Prefix::Kind::VALID) {
+      text->append(bytes, position, prefix.size);
+    } else if (position >= state->from_prompt) {
+      text->append(kReplacementText);
+    }
+    position += prefix.size;
+  }
+  bytes.erase(0, position);
+  state->from_prompt -= std::min(state->from_prompt, position);
+}
+
+void give_out_rest(DecoderState* state, std::string* text) {
+  if (state->unfinished.size() > state->from_prompt) text->append(kReplacementText);
+  state->unfinished.clear();
+  state->from_prompt = 0;
+}
 
 std::unique_ptr<const Decoder> make_byte_level_decoder(StringTable surfaces) {
   return std::make_unique<ByteLevelDecoder>(surfaces);

@@ -40,7 +40,10 @@ class ChainDecoder : public Decoder {
         needs_all_tokens_ = true;
       }
     }
-    needs_all_tokens_ = needs_all_tokens_ || is_byte_level_;
+    // A run of byte tokens is spelled in the byte alphabet as a whole or not at all, and steps
+    // behind the bytes see all of the text.
+    const bool waits = has_byte_fallback_ || !text_steps_.empty();
+    needs_all_tokens_ = needs_all_tokens_ || (is_byte_level_ && waits);
     return Status::ok_status();
   }
 
@@ -85,6 +88,14 @@ class ChainDecoder : public Decoder {
       state->held_ids.push_back(id);
       return;
     }
+    if (is_byte_level_) {
+      std::string token(surface(id));
+      for (const auto& step : token_steps_) step->apply(state->is_first, &token);
+      state->is_first = false;
+      if (!from_byte_alphabet(token, &state->unfinished)) state->unfinished += token;
+      give_out_characters(state, text);
+      return;
+    }
     if (!is_byte(id)) {
       end_bytes(state, text);
       put(std::string(surface(id)), state, text);
@@ -111,7 +122,11 @@ class ChainDecoder : public Decoder {
       state->held_ids.clear();
       return;
     }
-    end_bytes(state, text);
+    if (is_byte_level_) {
+      give_out_rest(state, text);
+    } else {
+      end_bytes(state, text);
+    }
   }
 
   std::string token_bytes(int32_t id) const override {

@@ -47,7 +47,7 @@ class CharMapStep : public TextStep {
     }
     mapped.append(text, copied);
     at_start = std::min(at_start, mapped.size());
-    out->push_back({arena->keep(std::move(mapped)), at_start});
+    out->push_back({arena->keep(std::move(mapped)), at_start, piece.begins_input});
     return Status::ok_status();
   }
 

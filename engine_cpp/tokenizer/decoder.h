@@ -46,6 +46,12 @@ Result<std::unique_ptr<const Decoder>> make_decoder(const nlohmann::json& fields
                                                     const TextStepContext& context,
                                                     const Vocabulary& vocabulary);
 
+// Moves the characters that state->unfinished holds to `text`: complete ones, and a mark for what
+// can be none. A mark that the prompt is to blame for is left out.
+void give_out_characters(DecoderState* state, std::string* text);
+// The same at the end of the stream: one mark for what is left.
+void give_out_rest(DecoderState* state, std::string* text);
+
 // The makers of the two kinds. `surfaces` is what each token is to the decoder: its bytes, or its
 // text after the steps that treat every token alike.
 std::unique_ptr<const Decoder> make_byte_level_decoder(StringTable surfaces);

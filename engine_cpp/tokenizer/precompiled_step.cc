@@ -47,7 +47,7 @@ class PrecompiledStep : public TextStep {
     if (piece.at_start > 0 && at_start == 0 && !mapped.empty()) {
       at_start = read_code_point(mapped, 0).size;
     }
-    out->push_back({arena->keep(std::move(mapped)), at_start});
+    out->push_back({arena->keep(std::move(mapped)), at_start, piece.begins_input});
     return Status::ok_status();
   }
 

@@ -110,8 +110,11 @@ class ReplaceStep : public TextStep {
     size_t covered = 0;
     size_t at_start = piece.at_start;
     const auto visit = [&](const PatternMatch& match) {
-      // A replacement belongs to the last character that it stands for.
-      if (match.end <= piece.at_start) {
+      // A replacement belongs to the last character that it stands for, one of nothing to the
+      // character before it or to the beginning of the input.
+      if (match.end == 0) {
+        if (piece.begins_input) at_start += content_.size();
+      } else if (match.end <= piece.at_start) {
         at_start += content_.size() - (match.end - match.begin);
       } else if (match.begin < piece.at_start) {
         at_start = text.size() + (match.begin - covered);
@@ -127,7 +130,7 @@ class ReplaceStep : public TextStep {
     }
     text.append(piece.text, covered);
     at_start = std::min(at_start, text.size());
-    out->push_back({arena->keep(std::move(text)), at_start});
+    out->push_back({arena->keep(std::move(text)), at_start, piece.begins_input});
     return Status::ok_status();
   }
 

@@ -26,7 +26,7 @@ class PrependStep : public TextStep {
       std::string text = text_;
       text += piece.text;
       const size_t at_start = piece.at_start > 0 ? piece.at_start + text_.size() : 0;
-      out->push_back({arena->keep(std::move(text)), at_start});
+      out->push_back({arena->keep(std::move(text)), at_start, piece.begins_input});
     }
     return Status::ok_status();
   }
@@ -54,6 +54,7 @@ class StripStep : public TextStep {
       end = last;
     }
     out->push_back(piece.part(begin, end));
+    out->back().begins_input = piece.begins_input;
     return Status::ok_status();
   }
 
@@ -73,7 +74,7 @@ class ByteMapStep : public TextStep {
   Status apply(const TextPiece& piece, TextArena* arena,
                std::vector<TextPiece>* out) const override {
     const size_t at_start = to_byte_alphabet(piece.text.substr(0, piece.at_start)).size();
-    out->push_back({arena->keep(to_byte_alphabet(piece.text)), at_start});
+    out->push_back({arena->keep(to_byte_alphabet(piece.text)), at_start, piece.begins_input});
     return Status::ok_status();
   }
 };

@@ -62,7 +62,7 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text,
   ids.reserve(text.size() / 3 + parts.prefix_ids.size() + parts.suffix_ids.size());
   if (add_special_tokens) ids = parts.prefix_ids;
   const size_t first_size = text.empty() ? 0 : read_code_point(text, 0).size;
-  parts.added_tokens->split({text, first_size}, &chunks);
+  parts.added_tokens->split({text, first_size, true}, &chunks);
   for (const AddedTokenPart& chunk : chunks) {
     if (chunk.id >= 0) {
       ids.push_back(chunk.id);

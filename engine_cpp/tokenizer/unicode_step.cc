@@ -53,7 +53,7 @@ class UnicodeStep : public TextStep {
     }
     const size_t at_start = normalize(piece.text.substr(0, piece.at_start)).size();
     std::string text = normalize(piece.text);
-    out->push_back({arena->keep(std::move(text)), at_start});
+    out->push_back({arena->keep(std::move(text)), at_start, piece.begins_input});
     return Status::ok_status();
   }
 

@@ -6,6 +6,8 @@ import json
 import pytest
 from template_engine import EngineTemplates
 
+from pinfer.export.errors import ExportError
+
 NOW = 1721952000.0
 USER = {"role": "user", "content": "Hi"}
 
@@ -177,3 +179,51 @@ def test_generation_prompt_defaults():
     assert engine.render({"messages": [USER]}) == {"text": "HiTrue"}
     request = {"messages": [USER], "continue_final_message": True}
     assert engine.render(request) == {"text": "Hi"}
+
+
+# Python's integers have no bounds, the engine's 64 bits. What needs more is refused, never another
+# number.
+WIDE = (
+    "2**70", "9223372036854775807 + 1", "-9223372036854775807 - 2", "9223372036854775807 * 2",
+    "2**63", "-(-9223372036854775807 - 1)", "(-9223372036854775807 - 1)|abs", "3**41",
+    "(-9223372036854775807 - 1) // -1", "1e20|int", "'9223372036854775808'|int",
+    "'0xffffffffffffffff'|int(base=16)", "[9223372036854775807, 1]|sum", "'%d' % 1e20",
+    "9223372036854775807|round(-1)", "9223372036854775807|round(-19)",
+    "9223372036854775800|tojson|int + 10", "(2**62)|float|int * 2", "range(2, 9, 2)[::2**62]",
+    "[{'a': [1]}]|map(attribute='a.9223372036854775808')|list",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("expression", WIDE)
+def test_an_integer_beyond_64_bits_is_refused(expression):
+    answer = EngineTemplates("a\n{{ " + expression + " }}").render({"messages": [USER]})
+    assert "needs more than 64 bits" in answer.get("error", answer), answer
+
+
+@pytest.mark.parametrize("literal", ["9223372036854775808", "1180591620717411303424"])
+def test_a_literal_beyond_64_bits_is_refused_at_export(literal):
+    with pytest.raises(ExportError, match=f"line 2.*{literal}.*more than 64 bits"):
+        EngineTemplates("a\n{{ " + literal + " }}")
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1, 2**64, -(2**63) - 1, 2**70, 10**400])
+@pytest.mark.parametrize("place", ["message", "tools", "chat_template_kwargs"])
+def test_an_integer_of_a_request_beyond_64_bits_is_refused(number, place):
+    """A JSON parser would make a float of it, and tojson 1.8446744073709552e+19."""
+    engine = EngineTemplates("{{ messages[0] | tojson }}{{ tools | tojson }}{{ n }}")
+    schema = {"type": "integer", "maximum": number}
+    fields = {
+        "message": {"messages": [{**USER, "n": number}]},
+        "tools": {"messages": [USER], "tools": [{"type": "function", "parameters": schema}]},
+        "chat_template_kwargs": {"messages": [USER], "chat_template_kwargs": {"n": number}},
+    }
+    error = engine.render(fields[place])["error"]
+    assert error.endswith("needs more than 64 bits")
+    assert str(number)[:60] in error
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 2.0**70, "2" * 40])
+def test_numbers_of_64_bits_and_floats_keep_their_value(number):
+    engine = EngineTemplates("{{ tools | tojson }}")
+    tools = [{"type": "function", "n": number, 'a"12': [number]}]
+    assert engine.render({"messages": [USER], "tools": tools}) == {"text": json.dumps(tools)}

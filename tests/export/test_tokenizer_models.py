@@ -134,12 +134,10 @@ def test_every_code_point(both, context):
     for start in range(0, len(POINTS), 100_000):
         chunk = POINTS[start : start + 100_000]
         texts = [context.replace("{c}", chr(point)) for point in chunk]
-        assert_encoded(reference, engine, texts, [False])
-        ids = [e.ids for e in reference.encode_batch_fast(texts, add_special_tokens=False)]
+        ids = assert_encoded(reference, engine, texts, [False])
         assert_decoded(reference, engine, ids, [False])
         joined = code_point_texts(chunk, [context])
-        assert_encoded(reference, engine, joined, [True])
-        assert_decoded(reference, engine, ids_of(reference, joined), [True])
+        assert_decoded(reference, engine, assert_encoded(reference, engine, joined, [True]), [True])
 
 
 @pytest.mark.slow
@@ -148,8 +146,7 @@ def test_many_random_mixes(both):
     rng = random.Random(8)
     added = added_tokens(reference)
     texts = [random_text(rng, added) for _ in range(50_000)]
-    assert_encoded(reference, engine, texts)
-    ids = ids_of(reference, texts) + random_ids(reference, rng, 50_000)
+    ids = assert_encoded(reference, engine, texts) + random_ids(reference, rng, 50_000)
     assert_decoded(reference, engine, ids)
 
 

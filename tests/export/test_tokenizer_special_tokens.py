@@ -92,9 +92,14 @@ def test_tokenizer_json_alone_says_what_stands_around_a_text(kind, processor, tm
             names["tokenizer_class"] = tokenizer_class
         config = None if model_type is None else {"model_type": model_type}
         write(tmp_path, data, tokenizer_config=names, config=config)
-        assert AutoTokenizer.from_pretrained(tmp_path)("ab")["input_ids"] == own
+        reference = AutoTokenizer.from_pretrained(tmp_path)
+        assert reference("ab")["input_ids"] == own
         text = build_text(read_model_dir(tmp_path, text_only=True))
-        assert json.loads(text.tokenizer_json) == data
+        built = json.loads(text.tokenizer_json)
+        assert {**built, "added_tokens": None} == {**data, "added_tokens": None}
+        # The class LlamaTokenizer makes its <unk> an added token.
+        found = {entry["id"]: entry["content"] for entry in built["added_tokens"]}
+        assert found == {i: one.content for i, one in reference.added_tokens_decoder.items()}
     assert EngineTokenizer(text.tokenizer_bin, tmp_path).encode(["ab"]) == [own]
 
 
@@ -285,3 +290,120 @@ def test_end_id_of_a_unigram_tokenizer(tmp_path):
     write(tmp_path, unigram(), tokenizer_config={"eos_token": "ab", "bos_token": "▁"})
     text = build_text(read_model_dir(tmp_path, text_only=True))
     assert (text.eos_token_ids, text.bos_token_id) == ((4,), 1)
+
+
+def described(content: str, **flags: bool) -> dict:
+    return {**token(content), "special": False, **flags}
+
+
+# (tokenizer_config, special_tokens_map, added_tokens): tokens that tokenizer.json does not have, or
+# has with other flags.
+ADDED = {
+    "decoder": (
+        {"added_tokens_decoder": {"900": described("<new>"), "901": described("zz", special=True)}},
+        None,
+        None,
+    ),
+    "decoder in any order": (
+        {
+            "added_tokens_decoder": {
+                "31": described("<b>", normalized=True),
+                "4": described("<a>", lstrip=True),
+                "200": described("<c>", rstrip=True, special=True),
+            }
+        },
+        None,
+        None,
+    ),
+    "decoder with other flags": (
+        {
+            "added_tokens_decoder": {
+                "1": described("<s>", special=False),
+                "2": described("</s>", lstrip=True, rstrip=True),
+                "3": described("a", single_word=True),
+            }
+        },
+        None,
+        None,
+    ),
+    "decoder without what the file has": ({"added_tokens_decoder": {}}, None, None),
+    "names": ({"bos_token": "<begin>", "eos_token": added("<end>"), "pad_token": "ab"}, None, None),
+    "names and decoder": (
+        {
+            "added_tokens_decoder": {"70": described("<end>", lstrip=True)},
+            "eos_token": "<end>",
+            "mask_token": {**added("<mask>"), "lstrip": True, "normalized": True},
+        },
+        None,
+        None,
+    ),
+    "names of the model's own": ({"image_token": "<image>", "unk_token": "<u>"}, None, None),
+    "extra": ({"extra_special_tokens": ["<x>", "<s>", added("<y>")]}, None, None),
+    "additional": ({"additional_special_tokens": ["<x>", "<x>", "b"]}, None, None),
+    "additional as an object": ({"additional_special_tokens": {"thing": "<x>"}}, None, None),
+    "map": (
+        {"pad_token": "<pad>"},
+        {"bos_token": "<begin>", "eos_token": {**token("<end>"), "rstrip": True}},
+        None,
+    ),
+    "map with extra": (
+        {"extra_special_tokens": ["<x>"]},
+        {"extra_special_tokens": ["<y>", token("<z>"), "<x>"]},
+        None,
+    ),
+    "added_tokens.json": ({"eos_token": "<end>"}, None, {"<new>": 700, "<end>": 650, "a": 3}),
+    "added_tokens.json is of old": ({"added_tokens_decoder": {}}, None, {"<new>": 700}),
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
+@pytest.mark.parametrize("make", [sentencepiece, byte_level, unigram])
+def test_added_tokens(make, name, tmp_path):
+    """As transformers: it hands them all to the tokenizers library, whatever ids they have."""
+    tokenizer_config, special_tokens_map, added_tokens = ADDED[name]
+    tokenizer_config = {"tokenizer_class": "PreTrainedTokenizerFast", **tokenizer_config}
+    write(
+        tmp_path,
+        make(),
+        tokenizer_config=tokenizer_config,
+        special_tokens_map=special_tokens_map,
+        added_tokens=added_tokens,
+    )
+    reference = AutoTokenizer.from_pretrained(tmp_path)
+    text = build_text(read_model_dir(tmp_path, text_only=True))
+    engine = EngineTokenizer(text.tokenizer_bin, tmp_path)
+    contents = [entry.content for entry in reference.added_tokens_decoder.values()]
+    texts = ["hello a ab b", *(f" x {one} a{one}b{one}" for one in contents), "".join(contents)]
+    expected = [reference(one)["input_ids"] for one in texts]
+    assert engine.encode(texts) == expected
+    ids = sorted(reference.get_vocab().values())
+    for skip in (True, False):
+        decoded = [reference.decode(one, skip_special_tokens=skip) for one in [*expected, ids]]
+        assert engine.decode([*expected, ids], skip) == decoded
+    found = {entry["content"]: entry for entry in json.loads(text.tokenizer_json)["added_tokens"]}
+    assert set(found) == set(contents)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"tokenizer_config": {"added_tokens_decoder": []}}, "added_tokens_decoder: expected an"),
+        (
+            {"tokenizer_config": {"added_tokens_decoder": {"x": described("y")}}},
+            "expected ids, found 'x'",
+        ),
+        (
+            {"tokenizer_config": {"added_tokens_decoder": {"5": "x"}}},
+            "5: expected a token's object",
+        ),
+        (
+            {"tokenizer_config": {"added_tokens_decoder": {"5": {"content": "x", "lstrip": 1}}}},
+            "5: lstrip: expected true or false, found 1",
+        ),
+        ({"added_tokens": {"x": [1]}}, r"added_tokens\.json: expected ids"),
+    ],
+)
+def test_bad_added_tokens_are_named(files, message, tmp_path):
+    write(tmp_path, byte_level(), **files)
+    with pytest.raises(ExportError, match=message):
+        read_model_dir(tmp_path, text_only=True)

@@ -3,14 +3,15 @@
 import os
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import tokenizers
-from tokenizer_engine import EngineTokenizer
+from tokenizer_engine import Batch, EngineTokenizer
 from tokenizers import Tokenizer
 
-from pinfer.export.tokenizer_verify import CONTEXTS, compare_decoding, compare_encoding
+from pinfer.export.tokenizer_verify import Difference, results_of
 
 BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 POINTS = [p for p in range(0x110000) if not 0xD800 <= p < 0xE000]
@@ -20,17 +21,38 @@ def added_tokens(reference: Tokenizer) -> list[str]:
     return [token.content for token in reference.get_added_tokens_decoder().values()]
 
 
+def reference_ids(
+    reference: Tokenizer, texts: list[str], add_special_tokens: bool = False
+) -> list[list[int] | None]:
+    """The reference's ids; None for what it cannot encode (it has no unknown token)."""
+
+    def encode(batch: list[str]) -> list[list[int]]:
+        encodings = reference.encode_batch_fast(batch, add_special_tokens=add_special_tokens)
+        return [encoding.ids for encoding in encodings]
+
+    return results_of(encode, texts)
+
+
+def ids_of(reference: Tokenizer, texts: list[str]) -> list[list[int]]:
+    """The ids of the texts that the reference can encode, without automatic special tokens."""
+    return [ids for ids in reference_ids(reference, texts) if ids is not None]
+
+
 def assert_encoded(
     reference: Tokenizer,
     engine: EngineTokenizer,
     texts: list[str],
     add_special_tokens: Sequence[bool] = (True, False),
-) -> None:
+) -> list[list[int]]:
+    """Gives the ids of the texts that have some, as of the last of add_special_tokens."""
+    batch = Batch.of_texts(texts)
+    expected: list[list[int] | None] = []
     for add in add_special_tokens:
-        differences = compare_encoding(
-            reference, lambda batch, add=add: engine.encode(batch, add), texts, add
-        )
-        assert not differences, "\n".join(map(str, differences[:5]))
+        expected = reference_ids(reference, texts, add)
+        found = engine.encode_batch(batch, add)
+        if not found.is_same(Batch.of_ids(expected)):
+            _fail("encode", texts, expected, found.ids())
+    return [ids for ids in expected if ids is not None]
 
 
 def assert_decoded(
@@ -39,20 +61,19 @@ def assert_decoded(
     ids: list[list[int]],
     skip_special_tokens: Sequence[bool] = (True, False),
 ) -> None:
+    batch = Batch.of_ids(ids)
     for skip in skip_special_tokens:
-        differences = compare_decoding(reference, engine.decode, ids, skip)
-        assert not differences, "\n".join(map(str, differences[:5]))
+        expected = reference.decode_batch(ids, skip_special_tokens=skip)
+        found = engine.decode_batch(batch, skip)
+        if not found.is_same(Batch.of_texts(expected)):
+            _fail("decode", ids, expected, found.texts())
 
 
-def ids_of(reference: Tokenizer, texts: list[str]) -> list[list[int]]:
-    """The ids of the texts that the reference can encode, without automatic special tokens."""
-    result = []
-    for text in texts:
-        try:
-            result.append(reference.encode(text, add_special_tokens=False).ids)
-        except Exception:  # it has no unknown token
-            continue
-    return result
+def _fail(what: str, given: list, expected: list, found: list) -> NoReturn:
+    triples = zip(given, expected, found, strict=True)
+    differences = [Difference(what, *triple) for triple in triples if triple[1] != triple[2]]
+    lines = [f"{len(differences)} of {len(given)}", *map(str, differences[:5])]
+    raise AssertionError("\n".join(lines))
 
 
 def assert_streamed(
@@ -60,7 +81,6 @@ def assert_streamed(
     engine: EngineTokenizer,
     rng: random.Random,
     ids: list[list[int]],
-    with_prompts: bool = True,
 ) -> None:
     """Streams of all ids, and cut at random into what stood before and what is streamed.
 
@@ -68,31 +88,31 @@ def assert_streamed(
     the reference decodes from all ids. A cut in the middle of a character is not asked for.
     """
     special = {i for i, token in reference.get_added_tokens_decoder().items() if token.special}
-    whole = [one for one in ids if not breaks_byte_run(reference, one, special)]
+    whole = without_broken_bytes(reference, ids, special)
+    batch = Batch.of_ids(whole)
     for skip in (True, False):
         decoded = reference.decode_batch(whole, skip_special_tokens=skip)
-        for given, text, pieces in zip(whole, decoded, engine.stream(whole, skip), strict=True):
-            assert "".join(pieces) == text, given
-        if not with_prompts:
-            continue
-        cuts = [rng.randrange(1, len(one)) for one in whole if len(one) > 1]
-        cut = [(one[:at], one[at:]) for one, at in zip(_longer(whole), cuts, strict=True)]
+        streamed = engine.stream_batch(batch, skip)
+        if not streamed.is_same(Batch.of_texts(decoded)):
+            _fail("stream", whole, decoded, streamed.texts())
+        cut = [(one[:at], one[at:]) for one in whole if len(one) > 1 for at in _cut(rng, one)]
         befores = reference.decode_batch([before for before, _ in cut], skip_special_tokens=skip)
         cut, befores = _complete(cut, befores)
         fulls = reference.decode_batch([a + b for a, b in cut], skip_special_tokens=skip)
         alone = reference.decode_batch([after for _, after in cut], skip_special_tokens=skip)
-        answers = engine.stream([b for _, b in cut], skip, [a for a, _ in cut])
-        for parts, before, full, own, pieces in zip(
-            cut, befores, fulls, alone, answers, strict=True
+        prompts = Batch.of_ids([before for before, _ in cut])
+        answers = engine.stream_batch(Batch.of_ids([after for _, after in cut]), skip, prompts)
+        for parts, before, full, own, found in zip(
+            cut, befores, fulls, alone, answers.texts(), strict=True
         ):
             begins_anew = parts[0][-1] in special
             expected = own if begins_anew else full[len(before) :]
             if begins_anew or full.startswith(before):
-                assert "".join(pieces) == expected, parts
+                assert found == expected, parts
 
 
-def _longer(ids: list[list[int]]) -> list[list[int]]:
-    return [one for one in ids if len(one) > 1]
+def _cut(rng: random.Random, ids: list[int]) -> list[int]:
+    return [rng.randrange(1, len(ids))]
 
 
 def _complete(cut: list[tuple[list[int], list[int]]], befores: list[str]) -> tuple[list, list]:
@@ -101,27 +121,31 @@ def _complete(cut: list[tuple[list[int], list[int]]], befores: list[str]) -> tup
     return [c for c, _ in kept], [text for _, text in kept]
 
 
-def breaks_byte_run(reference: Tokenizer, ids: list[int], special: set[int]) -> bool:
-    """Whether byte tokens stand in a run that is no valid text; streams keep what is valid."""
+def without_broken_bytes(
+    reference: Tokenizer, ids: list[list[int]], special: set[int]
+) -> list[list[int]]:
+    """Without those where byte tokens stand in a run that is no valid text; streams keep what is
+    valid."""
+    vocabulary = reference.get_vocab(with_added_tokens=True)
+    byte_of = {i: int(t[3:5], 16) for t, i in vocabulary.items() if BYTE_TOKEN.fullmatch(t)}
+    return [one for one in ids if not _breaks_byte_run(byte_of, one, special)]
+
+
+def _breaks_byte_run(byte_of: dict[int, int], ids: list[int], special: set[int]) -> bool:
+    if byte_of.keys().isdisjoint(ids):
+        return False
     for skipped in (set(), special):
         run = b""
-        for token_id in [*ids, None]:
+        for token_id in [*ids, -1]:
             if token_id in skipped:
                 continue
-            token = None if token_id is None else reference.id_to_token(token_id)
-            if token is not None and BYTE_TOKEN.fullmatch(token):
-                run += bytes([int(token[3:5], 16)])
+            if token_id in byte_of:
+                run += bytes([byte_of[token_id]])
                 continue
             if "\ufffd" in run.decode(errors="replace"):
                 return True
             run = b""
     return False
-
-
-def context_texts(points: Sequence[int], contexts: Sequence[str] = CONTEXTS[1:]) -> Iterator[list]:
-    """For each context, one text a code point."""
-    for context in contexts:
-        yield [context.replace("{c}", chr(point)) for point in points]
 
 
 def real_files(max_bytes: int) -> list[str]:

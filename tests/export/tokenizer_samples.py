@@ -290,10 +290,23 @@ def _normalizer_samples(bpe: dict) -> dict[str, dict]:
     inserts = {
         "Replace nothing": replace({"String": ""}, "_"),
         "Replace what may be nothing": replace({"Regex": "x*|o+"}, "_"),
+        "Replace at the start": replace({"Regex": r"^|\b"}, "▁t"),
+        # What the input begins with is gone, and text stands there that no character stands for.
+        "Replace where a character was": sequence(
+            "normalizers",
+            {"type": "NFD"},
+            {"type": "Strip", "strip_left": True, "strip_right": False},
+            replace({"Regex": "^.."}, "a"),
+            replace({"Regex": "(?=a)"}, "o"),
+            {"type": "Prepend", "prepend": "th"},
+        ),
     }
     samples = {
-        f"normalizer {name}": tokenizer_json(bpe, normalizer=part, pre_tokenizer=metaspace("never"))
+        f"normalizer {name} {scheme}": tokenizer_json(
+            bpe, normalizer=part, pre_tokenizer=metaspace(scheme, scheme == "never")
+        )
         for name, part in inserts.items()
+        for scheme in ("never", "first")
     }
     return samples | {
         f"normalizer {name}": tokenizer_json(

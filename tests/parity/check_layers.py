@@ -25,15 +25,17 @@ MAX_LINES = 500
 # folder -> folders it may use (besides itself). Order is bottom to top; an edge never points up.
 ENGINE_LAYERS: dict[str, set[str]] = {
     "core": set(),
+    "json": set(),
     "bundle": {"core"},
     "kv_cache": {"core"},
     "scheduler": {"core", "kv_cache"},
     "executor": {"core", "bundle"},
     "sampler": {"core"},
     "tokenizer": {"core"},
-    "template": {"core"},
+    "template": {"core", "json"},
     "engine": {
         "core",
+        "json",
         "bundle",
         "kv_cache",
         "scheduler",
@@ -42,8 +44,8 @@ ENGINE_LAYERS: dict[str, set[str]] = {
         "tokenizer",
         "template",
     },
-    "server": set(),  # public headers only
-    "cli": {"server"},  # and public headers
+    "server": {"json"},  # and public headers
+    "cli": {"json", "server"},  # and public headers
 }
 TORCH_HEADERS = ("torch", "ATen", "c10")
 MIRRORED = ("core", "kv_cache", "scheduler", "sampler")

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "json/wide_integer.h"
 #include "server/api_error.h"
 
 namespace pinfer::server {
@@ -37,6 +38,11 @@ std::string range_text(const std::string& kind, const std::string& low, const st
   return kind + " from " + low + " to " + high;
 }
 
+void refuse_wide_integer(const std::string& body) {
+  const auto number = find_wide_integer(body);
+  if (number.has_value()) throw ApiError(400, wide_integer_message(*number));
+}
+
 std::string number_text(double value) { return Json(value).dump(); }
 
 }  // namespace
@@ -66,6 +72,7 @@ Json parse_body(const std::string& body) {
   } catch (const Json::parse_error& error) {
     throw ApiError(400, "the body is not valid JSON, at byte " + std::to_string(error.byte));
   } catch (const Json::exception&) {
+    refuse_wide_integer(body);
     throw ApiError(400, "the body is not valid JSON: a number is out of range");
   }
   if (too_deep) {
@@ -76,6 +83,7 @@ Json parse_body(const std::string& body) {
     throw ApiError(400,
                    "an object in the body has more than " + std::to_string(kMaxKeys) + " keys");
   }
+  refuse_wide_integer(body);
   if (!json.is_object()) {
     throw ApiError(400, "the body: expected an object, found " + describe(json));
   }

@@ -234,7 +234,7 @@ Value undefined_attribute(RenderContext& context, const Value& object, std::stri
 }
 
 struct SliceBounds {
-  int64_t start, length, step;
+  int64_t start, stop, length, step;
 };
 
 std::optional<int64_t> slice_index(const Value& value) {
@@ -261,7 +261,7 @@ SliceBounds slice_bounds(int64_t length, const Value& start, const Value& stop, 
   int64_t count = 0;
   if (by > 0 && from < to) count = (to - from - 1) / by + 1;
   if (by < 0 && from > to) count = (from - to - 1) / -by + 1;
-  return {from, count, by};
+  return {from, to, count, by};
 }
 
 }  // namespace
@@ -309,8 +309,11 @@ Value get_slice(RenderContext& context, const Value& object, const Value& start,
   }
   if (object.is(Type::RANGE)) {
     const auto& range = object.as<RangeObject>();
-    int64_t by = range.step * bounds.step, from = range.at(bounds.start);
-    return make_range(heap, from, from + by * bounds.length, by);
+    int64_t by = 0;
+    if (__builtin_mul_overflow(range.step, bounds.step, &by) || by == INT64_MIN) {
+      throw RenderError("the step of the range needs more than 64 bits");
+    }
+    return make_range(heap, range.at(bounds.start), range.at(bounds.stop), by);
   }
   std::vector<Value> items;
   items.reserve(static_cast<size_t>(bounds.length));

@@ -113,8 +113,15 @@ class BraceFormatter {
   }
 
   Value index_value(std::string_view text) {
-    if (is_number(text)) return Value::integer(parse_int(text, 10).value.value_or(INT64_MAX));
+    if (is_number(text)) return Value::integer(position(text));
     return make_string(heap_, std::string(text));
+  }
+
+  // REQUIRES is_number(text).
+  static int64_t position(std::string_view text) {
+    std::optional<int64_t> value = parse_int(text, 10).value;
+    if (!value.has_value()) throw RenderError("Too many decimal digits in format string");
+    return *value;
   }
 
   static bool is_number(std::string_view text) {
@@ -129,8 +136,7 @@ class BraceFormatter {
         throw RenderError("cannot switch between manual and automatic field numbering");
       }
       numbering_ = automatic;
-      size_t index =
-          automatic ? next_++ : static_cast<size_t>(parse_int(name, 10).value.value_or(INT64_MAX));
+      size_t index = automatic ? next_++ : static_cast<size_t>(position(name));
       if (index >= arguments_.positional.size()) {
         throw RenderError("Replacement index " + std::to_string(index) +
                           " out of range for positional args tuple");

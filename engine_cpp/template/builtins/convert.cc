@@ -84,6 +84,10 @@ AttributePath::AttributePath(Heap& heap, const Value& attribute) {
     bool digits = !part.empty() && std::all_of(part.begin(), part.end(),
                                                [](char c) { return c >= '0' && c <= '9'; });
     ParsedInt number = digits ? parse_int(part, 10) : ParsedInt{};
+    if (number.error == IntError::TOO_LARGE) {
+      throw RenderError("the integer " + std::string(part.substr(0, 60)) +
+                        " needs more than 64 bits");
+    }
     parts_.push_back(number.value.has_value() ? Value::integer(*number.value)
                                               : make_string(heap, std::string(part)));
   }

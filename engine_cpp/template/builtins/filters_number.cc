@@ -22,7 +22,9 @@ Value filter_abs(RenderContext&, const Value& input, Arguments& arguments) {
 }
 
 Value truncated(double value) {
-  if (std::fabs(value) >= 9.2e18) throw RenderError("the integer needs more than 64 bits");
+  if (!(value >= -9223372036854775808.0 && value < 9223372036854775808.0)) {
+    throw RenderError("the integer needs more than 64 bits");
+  }
   return Value::integer(static_cast<int64_t>(std::trunc(value)));
 }
 
@@ -77,7 +79,14 @@ Value filter_float(RenderContext& context, const Value& input, Arguments& argume
 // round(int, -digits): half to even.
 Value round_int(int64_t value, int64_t digits) {
   if (digits >= 0) return Value::integer(value);
-  if (digits < -18) return Value::integer(0);
+  if (digits < -19) return Value::integer(0);
+  if (digits == -19) {  // half of it fits, all of it does not
+    constexpr int64_t kHalf = 5'000'000'000'000'000'000;
+    if (value > kHalf || value < -kHalf) {
+      throw RenderError("the integer result needs more than 64 bits");
+    }
+    return Value::integer(0);
+  }
   int64_t scale = 1;
   for (int64_t i = 0; i < -digits; ++i) scale *= 10;
   int64_t remainder = value % scale;

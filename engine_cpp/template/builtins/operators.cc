@@ -58,6 +58,27 @@ Value float_power(double base, double exponent) {
   return Value::real(result);
 }
 
+// The quotient rounded once, as Python has it; doubles do not hold every integer.
+double int_quotient(int64_t left, int64_t right) {
+  const auto magnitude = [](int64_t value) {
+    return value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
+  };
+  unsigned __int128 rest = magnitude(left), divisor = magnitude(right);
+  if (rest == 0) return right < 0 ? -0.0 : 0.0;
+  // At least 55 bits of the quotient, the last one set where there is a rest.
+  int shift = 0;
+  while (rest >> 120 == 0) rest <<= 1, ++shift;
+  unsigned __int128 quotient = rest / divisor;
+  uint64_t sticky = rest % divisor != 0 ? 1 : 0;
+  while (quotient >> 62 != 0) {
+    sticky |= static_cast<uint64_t>(quotient & 1);
+    quotient >>= 1;
+    --shift;
+  }
+  double result = std::ldexp(static_cast<double>(static_cast<uint64_t>(quotient) | sticky), -shift);
+  return (left < 0) != (right < 0) ? -result : result;
+}
+
 Value int_operation(BinaryOperator op, int64_t left, int64_t right) {
   int64_t result = 0;
   switch (op) {
@@ -72,7 +93,7 @@ Value int_operation(BinaryOperator op, int64_t left, int64_t right) {
       return Value::integer(result);
     case BinaryOperator::DIV:
       if (right == 0) fail_zero(op, false);
-      return Value::real(static_cast<double>(left) / static_cast<double>(right));
+      return Value::real(int_quotient(left, right));
     case BinaryOperator::FLOOR_DIV:
     case BinaryOperator::MOD: {
       if (right == 0) fail_zero(op, false);

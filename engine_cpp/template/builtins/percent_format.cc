@@ -206,8 +206,10 @@ class PercentFormatter {
                           " is required, not " + type_name(value));
       }
       double number = std::trunc(value.as_double());
-      if (!(std::fabs(number) < 9.2e18))
-        throw RenderError("cannot convert the float to an integer");
+      if (!std::isfinite(number)) throw RenderError("cannot convert the float to an integer");
+      if (!(number >= -9223372036854775808.0 && number < 9223372036854775808.0)) {
+        throw RenderError("the integer needs more than 64 bits");
+      }
       return format_int(static_cast<int64_t>(number), format);
     }
     if (!value.is_number()) throw RenderError("must be real number, not " + type_name(value));

@@ -18,7 +18,8 @@ size_t hash_text(std::string_view text) { return std::hash<std::string_view>{}(t
 size_t hash_number(const Value& value) {
   if (value.is(Type::FLOAT)) {
     double number = value.as_double();
-    if (std::isfinite(number) && std::trunc(number) == number && std::fabs(number) < 9e18) {
+    if (std::isfinite(number) && std::trunc(number) == number && number >= -9223372036854775808.0 &&
+        number < 9223372036854775808.0) {
       return std::hash<int64_t>{}(static_cast<int64_t>(number));  // 1 == 1.0 == true
     }
     return std::hash<double>{}(number);

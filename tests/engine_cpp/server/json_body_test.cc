@@ -38,6 +38,19 @@ TEST(ParseBody, OfEqualKeysTheLastCounts) {
   EXPECT_EQ(parse_body(R"({"a":1,"b":2,"a":3})")["a"], 3);
 }
 
+TEST(ParseBody, RefusesIntegersBeyond64Bits) {
+  const auto read = [](const Fields&) {};
+  EXPECT_EQ(error_of(R"({"a":18446744073709551615,"b":-9223372036854775808})", read), "");
+  EXPECT_EQ(error_of(R"({"a":1e30,"b":18446744073709551616.0,"18446744073709551616":"\"9"})", read),
+            "");
+  EXPECT_EQ(error_of(R"({"a":"\"","b":[18446744073709551616]})", read),
+            "the integer 18446744073709551616 needs more than 64 bits");
+  EXPECT_EQ(error_of(R"({"a":-9223372036854775809})", read),
+            "the integer -9223372036854775809 needs more than 64 bits");
+  EXPECT_EQ(error_of("{\"a\":1" + std::string(400, '0') + "}", read),
+            "the integer 1" + std::string(59, '0') + "... needs more than 64 bits");
+}
+
 TEST(Fields, NullIsAbsent) {
   const Json json = parse_body(R"({"a":null})");
   const Fields fields(json);

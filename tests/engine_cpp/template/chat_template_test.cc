@@ -136,6 +136,11 @@ TEST(ToolCallArgumentsTest, BadTextIsNamedByPath) {
   EXPECT_EQ(status.code(), StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(status.message(),
             "messages[0].tool_calls[0].function.arguments: expected JSON, found something else");
+  messages = call_with(R"({"n":-9223372036854775809})");
+  status = parse_tool_call_arguments(messages);
+  EXPECT_EQ(status.message(),
+            "messages[0].tool_calls[0].function.arguments: the integer -9223372036854775809 needs "
+            "more than 64 bits");
   messages = call_with(std::string(300, '[') + std::string(300, ']'));
   status = parse_tool_call_arguments(messages);
   EXPECT_EQ(status.code(), StatusCode::INVALID_ARGUMENT);

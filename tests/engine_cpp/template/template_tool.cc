@@ -9,6 +9,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "json/wide_integer.h"
 #include "template/builtins/registry.h"
 #include "template/chat_template.h"
 
@@ -36,6 +37,9 @@ int print_names() {
 }
 
 Json answer(const pinfer::ChatTemplate& chat_template, const std::string& line) {
+  if (const auto number = pinfer::find_wide_integer(line)) {
+    return {{"error", pinfer::wide_integer_message(*number)}};
+  }
   Json request = Json::parse(line, nullptr, false);
   if (!request.is_object()) return {{"error", "expected a JSON object"}};
   pinfer::RenderInput input;
