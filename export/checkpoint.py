@@ -28,9 +28,13 @@ class TensorSource(Protocol):
         group; None for others."""
         ...
 
+    def is_quantized(self, name: str) -> bool:
+        """Whether a tensor is stored as integers of any kind."""
+        ...
+
     def group_size(self) -> int | None:
-        """How many numbers share a scale in weights that load_quantized() gives; None if there are
-        no such weights."""
+        """How many numbers share a scale in weights of integers; None if there are none, or if
+        whole rows share one."""
         ...
 
 
@@ -47,6 +51,9 @@ class NoTensors:
         raise KeyError(name)
 
     def load_quantized(self, name: str) -> QuantizedWeight | None:
+        raise KeyError(name)
+
+    def is_quantized(self, name: str) -> bool:
         raise KeyError(name)
 
     def group_size(self) -> int | None:

@@ -73,16 +73,14 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
     for warning in weights.warnings:
         progress(f"warning: {warning}", 0, 0)
     cpu_isa = artifact.resolve_cpu_isa(config.cpu_isa)
-    windows = (
-        None
-        if config.evaluate is None
-        else read_windows(config.evaluate, checkpoint, max_model_len)
-    )
     with BundleWriter(config.output, config.force) as writer:
         _check_disk(writer.folder, weights)
         progress("text", 0, 1)
         text = build_text(checkpoint, ResultCache(_cache_folder(config, "tokenizer-tables")))
         text_proof = _prove_text(config, text)
+        windows = None
+        if config.evaluate is not None:
+            windows = read_windows(config.evaluate, checkpoint, max_model_len)
         progress("compile", 0, 1)
         model_parts = [
             (
@@ -107,7 +105,7 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
             lambda done, total: progress("weights", done, total),
         )
         writer.add_written("weights.safetensors", written.size, written.sha256)
-        if checkpoint.dtype == "quantized" and written.rounded:
+        if written.rounded:
             progress(_rounded_again(written.rounded), 0, 0)
         add_text(writer, text)
         for path in checkpoint.licence_files:

@@ -89,6 +89,9 @@ class GgufSource:
             stored.group_size,
         )
 
+    def is_quantized(self, name: str) -> bool:
+        return self._tensors[name].tensor_type not in PLAIN_TYPES
+
     def group_size(self) -> int | None:
         kinds = {t.tensor_type for t in self._tensors.values()}
         return gguf_blocks.BLOCK if kinds & gguf_blocks.READERS.keys() else None

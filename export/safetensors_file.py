@@ -112,6 +112,10 @@ class SafetensorsSource:
     def shape(self, name: str) -> tuple[int, ...]:
         return self._entries[name].shape
 
+    def stored_dtype(self, name: str) -> str:
+        """As the header spells it."""
+        return self._entries[name].dtype
+
     def load(self, name: str) -> torch.Tensor:
         path = self._entries[name].path
         if path not in self._open:
@@ -120,6 +124,9 @@ class SafetensorsSource:
 
     def load_quantized(self, name: str) -> QuantizedWeight | None:
         return None  # QuantizedSource knows how these are spelt
+
+    def is_quantized(self, name: str) -> bool:
+        return False
 
     def group_size(self) -> int | None:
         return None

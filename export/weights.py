@@ -63,7 +63,7 @@ class WeightsPlan:
 class WrittenWeights:
     size: int  # of the file, bytes
     sha256: str
-    rounded: tuple[str, ...]  # tensors of the checkpoint whose values became other integers
+    rounded: tuple[str, ...]  # tensors of the checkpoint whose integers became others
 
 
 def plan_weights(spec: ModelSpec, checkpoint: Checkpoint, formats: WeightFormats) -> WeightsPlan:
@@ -141,13 +141,15 @@ def stored_tensor(
     plan: TensorPlan, checkpoint: Checkpoint, rounded: list[str] | None = None
 ) -> torch.Tensor:
     """The tensor as the bundle stores it. ExportError if a value is not finite. Names of those
-    whose values were rounded to integers are added to `rounded`."""
+    that were integers and are rounded to others are added to `rounded`."""
     format = plan.format
     names = [name for name, _ in plan.sources]
     if format is not None and format.is_quantized:
         parts = [_kept(format, name, checkpoint) for name in names]
         if rounded is not None:
-            rounded += [name for name, part in zip(names, parts, strict=True) if part is None]
+            is_quantized = checkpoint.tensors.is_quantized
+            again = zip(names, parts, strict=True)
+            rounded += [name for name, part in again if part is None and is_quantized(name)]
         parts = [
             _rounded(format, name, checkpoint) if part is None else part
             for name, part in zip(names, parts, strict=True)
@@ -160,7 +162,12 @@ def stored_tensor(
 
 
 def _load(name: str, checkpoint: Checkpoint, dtype: torch.dtype) -> torch.Tensor:
-    value = checkpoint.tensors.load(name).to(dtype)
+    value = checkpoint.tensors.load(name)
+    if not value.is_floating_point():
+        raise ExportError(
+            f"{checkpoint.source}: tensor {name}: expected floats, found {value.dtype}"
+        )
+    value = value.to(dtype)
     _check_finite(name, checkpoint, value)
     return value
 

@@ -235,6 +235,8 @@ def _quantize_rows(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor, Ten
 
 def half_scales(values: Tensor) -> Tensor:
     """float16 of any float dtype. ValueError if one is beyond it."""
+    if not values.isfinite().all():
+        raise ValueError("a scale is not finite")
     halves = values.half()
     if not halves.isfinite().all():
         raise ValueError("a value is larger than float16 scales can express")

@@ -30,6 +30,9 @@ class TensorsInMemory:
     def load_quantized(self, name: str) -> None:
         return None
 
+    def is_quantized(self, name: str) -> bool:
+        return False
+
     def group_size(self) -> None:
         return None
 

@@ -3,6 +3,8 @@
 #include <map>
 #include <string>
 
+#include "executor/kv_cache_memory.h"
+
 namespace pinfer {
 namespace {
 

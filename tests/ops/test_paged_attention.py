@@ -24,7 +24,8 @@ def kept(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if dtype != torch.int8:
         return values.to(dtype).float()
     largest = values.abs().amax(-1, keepdim=True)
-    return largest / 127 * (values * (127 / largest)).round()
+    inverse = torch.full_like(largest, 127) / largest  # a number over a tensor rounds twice
+    return largest / 127 * (values * inverse).round()
 
 
 def tolerance(dtype: torch.dtype) -> float:
