@@ -17,7 +17,7 @@ constexpr int kMaxDepth = 256;
 }
 
 void refuse_wide_integer(const std::string& line) {
-  if (const auto number = find_wide_integer(line)) refuse(wide_integer_message(*number));
+  if (const auto number = find_wide_integer(line)) refuse(number->message());
 }
 
 [[noreturn]] void wrong_type(const char* name, const std::string& expected, const Json& value) {

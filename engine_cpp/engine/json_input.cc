@@ -15,8 +15,7 @@ Result<nlohmann::ordered_json> parse_json(std::string_view text) {
   };
   const auto refuse_wide = [&] {
     const auto number = find_wide_integer(text);
-    return number.has_value() ? Status::invalid_argument(wide_integer_message(*number))
-                              : Status::ok_status();
+    return number.has_value() ? Status::invalid_argument(number->message()) : Status::ok_status();
   };
   try {
     Json json = Json::parse(text.begin(), text.end(), check_depth);

@@ -26,7 +26,7 @@ Status parse_arguments(Json& arguments, const std::string& path, int max_depth) 
   }
   const auto number = find_wide_integer(text);
   if (number.has_value() && !parsed.is_discarded()) {
-    return Status::invalid_argument(path + ": " + wide_integer_message(*number));
+    return Status::invalid_argument(path + ": " + number->message());
   }
   if (parsed.is_discarded()) {
     return Status::invalid_argument(path + ": expected JSON, found something else");

@@ -775,7 +775,7 @@ TENSORS = {
     ),
     "integers_flat_scale": (
         "integers_row", change(weight_scale=lambda t: t.flatten()),
-        ["weight_scale", "[16, 1]", "[16]"],
+        ["weight_scale", "two dimensions", "[16]"],
     ),
     "integers_more_groups": (
         "integers_row", change(weight_scale=lambda t: t.repeat(1, 2)),

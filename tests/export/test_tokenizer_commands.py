@@ -138,7 +138,7 @@ BAD = {
         (b'{"ids": "1"}', "ids: expected"),
         (b'{"ids": [1.5]}', "ids: expected"),
         (b'{"ids": [-1]}', "ids: expected"),
-        (b'{"ids": [99999999999999999999]}', "ids: expected|not valid JSON"),
+        (b'{"ids": [99999999999999999999]}', "ids[0]: the integer 99999999999999999999 needs"),
         (b'{"ids": [true]}', "ids: expected"),
         (b'{"ids": [1000000]}', "1000000"),
         (b'{"ids": [1], "stream": true}', "unknown field stream"),

@@ -218,7 +218,8 @@ TEST(OpsTest, EmbeddingChecks) {
 
 TEST(OpsTest, AttentionChecks) {
   const std::vector<std::pair<std::function<void(Step*)>, std::string>> cases = {
-      {[](Step* s) { s->dtype = 5; }, "cache dtype must be float32 (6) or bfloat16 (15), got 5"},
+      {[](Step* s) { s->dtype = 5; },
+       "cache dtype must be float32 (6), bfloat16 (15) or int8 (1), got 5"},
       {[](Step* s) { s->slot_mapping[7] = s->num_blocks * 16; }, "slot_mapping[7]"},
       {[](Step* s) { s->slot_mapping[0] = -2; }, "slot_mapping[0]"},
       {[](Step* s) { s->block_table[Step::kMaxBlocks + 2] = -1; }, "block_table[1, 2]"},

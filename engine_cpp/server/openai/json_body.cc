@@ -40,7 +40,7 @@ std::string range_text(const std::string& kind, const std::string& low, const st
 
 void refuse_wide_integer(const std::string& body) {
   const auto number = find_wide_integer(body);
-  if (number.has_value()) throw ApiError(400, wide_integer_message(*number));
+  if (number.has_value()) throw ApiError(400, number->message(), number->path);
 }
 
 std::string number_text(double value) { return Json(value).dump(); }

@@ -44,11 +44,14 @@ TEST(ParseBody, RefusesIntegersBeyond64Bits) {
   EXPECT_EQ(error_of(R"({"a":1e30,"b":18446744073709551616.0,"18446744073709551616":"\"9"})", read),
             "");
   EXPECT_EQ(error_of(R"({"a":"\"","b":[18446744073709551616]})", read),
-            "the integer 18446744073709551616 needs more than 64 bits");
+            "b[0]: the integer 18446744073709551616 needs more than 64 bits");
   EXPECT_EQ(error_of(R"({"a":-9223372036854775809})", read),
-            "the integer -9223372036854775809 needs more than 64 bits");
+            "a: the integer -9223372036854775809 needs more than 64 bits");
+  EXPECT_EQ(
+      error_of(R"([{"a":{},"b":[1,{"c,":"]}","d\"":[[2],[3,99999999999999999999]]}]}])", read),
+      "[0].b[1].d\\\"[1][1]: the integer 99999999999999999999 needs more than 64 bits");
   EXPECT_EQ(error_of("{\"a\":1" + std::string(400, '0') + "}", read),
-            "the integer 1" + std::string(59, '0') + "... needs more than 64 bits");
+            "a: the integer 1" + std::string(59, '0') + "... needs more than 64 bits");
 }
 
 TEST(Fields, NullIsAbsent) {

@@ -139,8 +139,8 @@ TEST(ToolCallArgumentsTest, BadTextIsNamedByPath) {
   messages = call_with(R"({"n":-9223372036854775809})");
   status = parse_tool_call_arguments(messages);
   EXPECT_EQ(status.message(),
-            "messages[0].tool_calls[0].function.arguments: the integer -9223372036854775809 needs "
-            "more than 64 bits");
+            "messages[0].tool_calls[0].function.arguments: n: the integer -9223372036854775809 "
+            "needs more than 64 bits");
   messages = call_with(std::string(300, '[') + std::string(300, ']'));
   status = parse_tool_call_arguments(messages);
   EXPECT_EQ(status.code(), StatusCode::INVALID_ARGUMENT);

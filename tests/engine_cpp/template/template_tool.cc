@@ -38,7 +38,7 @@ int print_names() {
 
 Json answer(const pinfer::ChatTemplate& chat_template, const std::string& line) {
   if (const auto number = pinfer::find_wide_integer(line)) {
-    return {{"error", pinfer::wide_integer_message(*number)}};
+    return {{"error", number->message()}};
   }
   Json request = Json::parse(line, nullptr, false);
   if (!request.is_object()) return {{"error", "expected a JSON object"}};
