@@ -61,6 +61,29 @@ def check(found: object, expected: object, what: str) -> None:
         raise EngineError(f"{what}: expected {expected}, found {found}")
 
 
+class PeakMemory(threading.Thread):
+    """Follows a process: the maximum that wait4() tells begins with that of the process it was
+    forked from."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.megabytes = 0.0
+        self._status = Path(f"/proc/{pid}/status")
+
+    def run(self) -> None:
+        while True:
+            try:
+                lines = self._status.read_text().splitlines()
+            except OSError:
+                return
+            peak = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
+            if not peak and any(line.startswith("State:\tZ") for line in lines):
+                return
+            if peak:
+                self.megabytes = max(self.megabytes, int(peak[0]) * 1024 / 1e6)
+            time.sleep(0.005)
+
+
 def run_process(command: list[str], timeout: float, environment: dict | None = None) -> Finished:
     with tempfile.TemporaryFile() as errors:
         begin = time.perf_counter()
@@ -73,21 +96,23 @@ def run_process(command: list[str], timeout: float, environment: dict | None = N
         )
         timer = threading.Timer(timeout, process.kill)
         timer.start()
+        memory = PeakMemory(process.pid)
+        memory.start()
         try:
             first = process.stdout.read(1)
             first_byte_s = time.perf_counter() - begin
             output = (first + process.stdout.read()).decode(errors="replace")
         finally:
             process.stdout.close()
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
+            process.wait()
             timer.cancel()
+            memory.join()
         errors.seek(0)
         error = errors.read().decode(errors="replace")
     if process.returncode != 0:
         last = error.strip().splitlines()[-1:] or ["no message"]
         raise EngineError(f"{Path(command[0]).name} ended with {process.returncode}: {last[0]}")
-    return Finished(output, error, first_byte_s, usage.ru_maxrss * 1024 / 1e6)
+    return Finished(output, error, first_byte_s, memory.megabytes)
 
 
 class Engine:
