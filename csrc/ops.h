@@ -12,7 +12,8 @@
 // - float32 results of a row do not depend on the other rows of the call nor on the number of
 //   threads, bit for bit. bfloat16 weights and caches: the same; the row is rounded to bfloat16 (to
 //   nearest even) first, products are summed in float32. int8 and int4 weights: the same; the row
-//   is rounded to 8-bit integers first, with a scale for every 32 numbers.
+//   is rounded to 8-bit integers first, with a scale for every 32 numbers. int8 caches: the
+//   same; K and V are rounded when they are written, with a scale for each token and head.
 #pragma once
 
 #include <stdint.h>

@@ -905,6 +905,25 @@ def test_a_layer_without_numbers(original, tmp_path, kind, suffix):
             quantize="int4")  # fmt: skip
 
 
+def with_biases(original, folder, value):
+    """A GPTQ checkpoint with a bias of `value` in every quantised layer, which its config lacks."""
+    config, _ = LAYER["gptq"]
+    layers = {
+        layer: {**made.gptq(weight), "bias": torch.full((len(weight.numbers),), value)}
+        for layer, weight in weights_of(CASES["gptq_32"]).items()
+    }
+    return made.write_model(original, folder, config, layers)
+
+
+def test_biases_of_zeros_add_nothing(original, tmp_path):
+    """Quantisers write them for layers that have none."""
+    _, _, plan = planned(with_biases(original, tmp_path / "zeros", 0.0), "int4")
+    sources = [name for tensor in plan.tensors() for name, _ in tensor.sources]
+    assert sources and not any(name.endswith(".bias") for name in sources)
+    with pytest.raises(ExportError, match=r"not supported: model\.layers\.\d.*\.bias"):
+        planned(with_biases(original, tmp_path / "others", 0.5), "int4")
+
+
 def test_a_layer_of_another_shape(original, tmp_path):
     weights = weights_of(CASES["gptq_32"])
     name = LAYERS[1] + "mlp.up_proj"
