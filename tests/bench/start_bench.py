@@ -3,11 +3,14 @@
 Usage: start_bench.py PINFER BUNDLE [--runs N] [--threads N]
 
 Prints medians and spread of what `pinfer run --stats` says, and of the time from launch to the
-first byte on stdout, measured from outside. Checks that all runs give the same ids.
+first byte on stdout, measured from outside; and from launch of `pinfer serve` to its first healthy
+answer. Checks that all runs give the same ids.
 """
 
 import argparse
+import http.client
 import json
+import socket
 import statistics
 import subprocess
 import time
@@ -48,6 +51,28 @@ def run(pinfer, bundle, prompt, threads, tokens):
     return (first + rest).decode(), stats
 
 
+def serve_to_healthy_ms(pinfer, bundle, threads):
+    """From launch to the first 200 of /health, asked every millisecond."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [pinfer, "serve", bundle, "--port", str(port), "--threads", str(threads)]
+    started = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            try:
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+                connection.request("GET", "/health")
+                if connection.getresponse().status == 200:
+                    elapsed_ms = (time.perf_counter() - started) * 1000
+                    process.terminate()
+                    return elapsed_ms
+            except OSError:
+                pass  # it does not listen yet
+            time.sleep(0.001)
+    raise SystemExit(f"pinfer serve ended with {process.returncode}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pinfer")
@@ -64,12 +89,14 @@ def main():
         )
         answers.add(text)
         if i > 0:  # the first run warms the page cache
+            pinfer, bundle = arguments.pinfer, arguments.bundle
+            stats["serve_to_healthy_ms"] = serve_to_healthy_ms(pinfer, bundle, arguments.threads)
             results.append(stats)
     if len(answers) != 1:
         raise SystemExit("the runs gave different ids")
     print(f"prompt {results[0]['prompt_tokens']} tokens, {arguments.tokens} generated, "
           f"{arguments.runs} runs, load {open('/proc/loadavg').read().split()[0]}")  # fmt: skip
-    for field in ("launch_to_first_byte_ms", *FIELDS):
+    for field in ("launch_to_first_byte_ms", "serve_to_healthy_ms", *FIELDS):
         values = sorted(stats[field] for stats in results)
         print(f"{field:<26}median {statistics.median(values):9.2f}   "
               f"min {values[0]:9.2f}   max {values[-1]:9.2f}")  # fmt: skip
