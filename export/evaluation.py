@@ -19,9 +19,9 @@ from torch import nn
 from pinfer.export.checkpoint import Checkpoint
 from pinfer.export.errors import ExportError
 from pinfer.export.models.spec import ModelSpec, TensorPlan
-from pinfer.export.weights import WeightFormats, WeightsPlan, plan_weights, stored_tensor
+from pinfer.export.weights import WeightFormats, plan_weights, stored_tensor
 from pinfer.runtime import ops
-from pinfer.runtime.layers.modules import DecoderLayer, Head
+from pinfer.runtime.layers.modules import DecoderLayer, Head, embed
 from pinfer.runtime.weight_format import FLOAT32
 
 WINDOW = 512  # tokens that see each other; the first of a window predicts only
@@ -61,10 +61,12 @@ def evaluate(
     spec: ModelSpec,
     formats: WeightFormats,
     cache_dtype: torch.dtype,
+    max_model_len: int,
     progress: Callable[[int, int], None],
 ) -> Evaluation:
-    model = EagerModel(spec, checkpoint, formats, cache_dtype)
-    reference = EagerModel(spec, checkpoint, WeightFormats(FLOAT32, FLOAT32), torch.float32)
+    model = EagerModel(spec, checkpoint, formats, cache_dtype, max_model_len)
+    exact = WeightFormats(FLOAT32, FLOAT32)
+    reference = EagerModel(spec, checkpoint, exact, torch.float32, max_model_len)
     tokens, loss, reference_loss, divergences = 0, 0.0, 0.0, [0.0]
     largest = 0.0
     for i, ids in enumerate(windows.ids):
@@ -123,48 +125,52 @@ class EagerModel:
         checkpoint: Checkpoint,
         formats: WeightFormats,
         cache_dtype: torch.dtype,
+        max_model_len: int,
     ) -> None:
         plan = plan_weights(spec, checkpoint, formats)
         self._spec = spec
+        self._rotaries = [rotary.for_length(max_model_len) for rotary in spec.rotaries]
         self._cache_dtype = cache_dtype
         self._embedding = stored_tensor(plan.embedding, checkpoint)
+        self._positions = None
+        if plan.positions is not None:
+            self._positions = stored_tensor(plan.positions, checkpoint)
         self._layers = [
-            _filled(DecoderLayer(spec.layer, formats.linear), plans, checkpoint)
-            for plans in plan.layers
+            _filled(DecoderLayer(layer, formats.linear), plans, checkpoint, {})
+            for layer, plans in zip(spec.layers, plan.layers, strict=True)
         ]
-        self._head = self._filled_head(plan, checkpoint, formats)
-
-    def _filled_head(
-        self, plan: WeightsPlan, checkpoint: Checkpoint, formats: WeightFormats
-    ) -> nn.Module:
-        head = Head(self._spec.layer, self._spec.vocab_size, formats.embedding)
-        head.norm_weight.data = stored_tensor(plan.final_norm, checkpoint)
-        tied = plan.head is plan.embedding
-        head.linear_weight.data = self._embedding if tied else stored_tensor(plan.head, checkpoint)
-        return head
+        self._head = _filled(
+            Head(spec.head, formats.embedding),
+            plan.head,
+            checkpoint,
+            {plan.embedding.name: self._embedding},
+        )
 
     @torch.no_grad()
     def hidden_states(self, ids: torch.Tensor) -> torch.Tensor:
         """float32 [tokens, hidden] of a whole sequence, int32 [tokens]."""
-        layer = self._spec.layer
+        spec = self._spec
         count = len(ids)
         num_blocks = -(-count // BLOCK_SIZE)
         shapes = ops.kv_cache_shapes(
-            num_blocks, BLOCK_SIZE, layer.num_kv_heads, layer.head_dim, self._cache_dtype
+            num_blocks, BLOCK_SIZE, spec.num_kv_heads, spec.head_dim, self._cache_dtype
         )
         positions = torch.arange(count, dtype=torch.int32)
-        rotary = self._spec.rotary
-        x = ops.embedding(ids, self._embedding, layer.hidden_size)
-        cos, sin = ops.rotary_embedding(positions, rotary.inv_freq, rotary.attention_scaling)
+        x = embed(ids, positions, self._embedding, self._positions, spec.embedding_scale,
+                  spec.hidden_size)  # fmt: skip
+        tables = [
+            ops.rotary_embedding(positions, rotary.inv_freq, rotary.attention_scaling)
+            for rotary in self._rotaries
+        ]
         inputs = (
             positions.long(),
             torch.arange(num_blocks, dtype=torch.int32)[None],
             torch.tensor([count], dtype=torch.int32),
             torch.tensor([0, count], dtype=torch.int32),
         )
-        for module in self._layers:
+        for module, table in zip(self._layers, spec.rotary_of_layer, strict=True):
             caches = [torch.zeros(shape, dtype=self._cache_dtype) for shape in shapes]
-            x = module(x, cos, sin, *caches, *inputs)
+            x = module(x, *tables[table], *caches, *inputs)
         return x
 
     @torch.no_grad()
@@ -173,7 +179,15 @@ class EagerModel:
         return self._head(hidden_states).log_softmax(-1)
 
 
-def _filled(module: nn.Module, plans: dict[str, TensorPlan], checkpoint: Checkpoint) -> nn.Module:
+def _filled(
+    module: nn.Module,
+    plans: dict[str, TensorPlan],
+    checkpoint: Checkpoint,
+    shared: dict[str, torch.Tensor],
+) -> nn.Module:
+    """`shared`: tensors that are there already, by the bundle's names."""
     for name, parameter in module.named_parameters():
-        parameter.data = stored_tensor(plans[name], checkpoint)
+        plan = plans[name]
+        found = shared.get(plan.name)
+        parameter.data = stored_tensor(plan, checkpoint) if found is None else found
     return module

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -70,6 +69,7 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
     kv_dtype = config.kv_dtype or dtype_name
     max_model_len = _max_model_len(config, spec)
     weights = plan_weights(spec, checkpoint, formats)
+    rotaries = [rotary.for_length(max_model_len) for rotary in spec.rotaries]
     for warning in weights.warnings:
         progress(f"warning: {warning}", 0, 0)
     cpu_isa = artifact.resolve_cpu_isa(config.cpu_isa)
@@ -82,13 +82,16 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
         if config.evaluate is not None:
             windows = read_windows(config.evaluate, checkpoint, max_model_len)
         progress("compile", 0, 1)
-        model_parts = [
+        model_parts: list[tuple[Part, object]] = [
             (
-                parts.decoder_layer(spec.layer, formats.linear, TORCH_DTYPES[kv_dtype], BLOCK_SIZE),
-                spec.layer,
-            ),
-            (parts.head(spec, formats.embedding), spec),
+                parts.decoder_layer(
+                    name, layer, num_freqs, formats.linear, TORCH_DTYPES[kv_dtype], BLOCK_SIZE
+                ),
+                layer,
+            )
+            for name, (layer, num_freqs) in spec.layer_kinds().items()
         ]
+        model_parts.append((parts.head(spec.head, formats.embedding), spec.head))
         with tempfile.TemporaryDirectory(prefix="pinfer-export-") as scratch:
             compiled = compile_parts(
                 model_parts, cpu_isa, max_model_len, config, Path(scratch), progress
@@ -101,7 +104,7 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
             writer.path("weights.safetensors"),
             weights,
             checkpoint,
-            {"rotary.inv_freq": spec.rotary.inv_freq},
+            {_inv_freq(i): rotary.inv_freq for i, rotary in enumerate(rotaries)},
             lambda done, total: progress("weights", done, total),
         )
         writer.add_written("weights.safetensors", written.size, written.sha256)
@@ -110,7 +113,9 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
         add_text(writer, text)
         for path in checkpoint.licence_files:
             writer.add_file(f"licences/{path.name}", path)
-        evaluation = _evaluate(windows, checkpoint, spec, formats, kv_dtype, progress)
+        evaluation = _evaluate(
+            windows, checkpoint, spec, formats, kv_dtype, max_model_len, progress
+        )
         progress("write", 0, 1)
         manifest = {
             **evaluation,
@@ -133,24 +138,25 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
             "embedding": {
                 "weight": weights.embedding.name,
                 "format": asdict(formats.embedding),
+                "scale": spec.embedding_scale,
+                "position_weight": None if weights.positions is None else weights.positions.name,
             },
-            "rotary": {
-                "inv_freq": "rotary.inv_freq",
-                "attention_scaling": spec.rotary.attention_scaling,
-            },
+            "rotaries": [
+                {"inv_freq": _inv_freq(i), "attention_scaling": rotary.attention_scaling}
+                for i, rotary in enumerate(rotaries)
+            ],
             "layers": [
                 {
-                    "artifact": "decoder_layer",
+                    "artifact": spec.kind_of_layer(i),
+                    "rotary": spec.rotary_of_layer[i],
+                    "sliding_window": spec.layers[i].sliding_window,
                     "weights": {constant: plan.name for constant, plan in layer.items()},
                 }
-                for layer in weights.layers
+                for i, layer in enumerate(weights.layers)
             ],
             "head": {
                 "artifact": "head",
-                "weights": {
-                    "norm_weight": weights.final_norm.name,
-                    "linear_weight": weights.head.name,
-                },
+                "weights": {constant: plan.name for constant, plan in weights.head.items()},
             },
             "text": text_entry(text, text_proof),
             "generation_defaults": text.generation_defaults,
@@ -178,6 +184,7 @@ def _evaluate(
     spec: ModelSpec,
     formats: WeightFormats,
     kv_dtype: str,
+    max_model_len: int,
     progress: Progress,
 ) -> dict[str, Any]:
     """The manifest's entry about what --eval has measured; none without it."""
@@ -190,6 +197,7 @@ def _evaluate(
         spec,
         formats,
         TORCH_DTYPES[kv_dtype],
+        max_model_len,
         lambda done, total: progress("evaluate", done, total),
     )
     return {"evaluation": asdict(evaluation)}
@@ -328,21 +336,24 @@ def _check_disk(folder: Path, weights: WeightsPlan) -> None:
 def _model_entry(
     checkpoint: Checkpoint, spec: ModelSpec, dtype: str, max_model_len: int
 ) -> dict[str, Any]:
-    layer = spec.layer
     return {
         "model_name": checkpoint.name,
         "architecture": spec.architecture,
         "dtype": dtype,
         "max_model_len": max_model_len,
         "vocab_size": spec.vocab_size,
-        "num_layers": spec.num_layers,
-        "hidden_size": layer.hidden_size,
-        "num_heads": layer.num_heads,
-        "num_kv_heads": layer.num_kv_heads,
-        "head_dim": layer.head_dim,
-        "rotary_dim": layer.head_dim,
-        "layer": dataclasses.asdict(layer),
+        "num_layers": len(spec.layers),
+        "hidden_size": spec.hidden_size,
+        "num_heads": spec.layers[0].num_heads,
+        "num_kv_heads": spec.num_kv_heads,
+        "head_dim": spec.head_dim,
+        "layer_kinds": {name: asdict(layer) for name, (layer, _) in spec.layer_kinds().items()},
+        "head": asdict(spec.head),
     }
+
+
+def _inv_freq(index: int) -> str:
+    return f"rotary.{index}.inv_freq"
 
 
 def _artifact_entry(entry: CompiledPart) -> dict[str, Any]:

@@ -18,16 +18,12 @@ import torch
 
 from pinfer.export.checkpoint import Checkpoint
 from pinfer.export.errors import ExportError
-from pinfer.export.models.llama import plan_layer
+from pinfer.export.models.decoder import plan_layer, plan_norm
 from pinfer.export.models.spec import ModelSpec, TensorPlan
 from pinfer.runtime.bundle.hashing import HashingFile
 from pinfer.runtime.weight_format import QuantizedWeight, WeightFormat
 
 ALIGNMENT = 64
-EMBEDDING = "model.embed_tokens.weight"
-LM_HEAD = "lm_head.weight"
-FINAL_NORM = "model.norm.weight"
-IGNORED_SUFFIXES = (".rotary_emb.inv_freq",)  # old checkpoints store what the config implies
 SAFETENSORS_DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int8: "I8",
                       torch.uint8: "U8"}  # fmt: skip
 
@@ -46,16 +42,15 @@ class WeightsPlan:
 
     layers: tuple[dict[str, TensorPlan], ...]  # per layer: artifact constant -> tensor
     embedding: TensorPlan
-    final_norm: TensorPlan
-    head: TensorPlan  # the embedding's where the two are tied
+    positions: TensorPlan | None  # learned ones
+    head: dict[str, TensorPlan]  # linear_weight is the embedding's where the two are tied
     warnings: tuple[str, ...]
 
     def tensors(self) -> list[TensorPlan]:
         """Every tensor once, in the order in which a step reads them."""
         ordered = [plan for layer in self.layers for plan in layer.values()]
-        ordered += [self.final_norm, self.embedding]
-        if self.head is not self.embedding:
-            ordered.append(self.head)
+        ordered += [plan for plan in self.head.values() if plan is not self.embedding]
+        ordered += [self.embedding] if self.positions is None else [self.positions, self.embedding]
         return ordered
 
 
@@ -68,17 +63,32 @@ class WrittenWeights:
 
 def plan_weights(spec: ModelSpec, checkpoint: Checkpoint, formats: WeightFormats) -> WeightsPlan:
     """ExportError naming the tensor for a missing, unexpected or wrongly shaped one."""
-    table = (spec.vocab_size, spec.layer.hidden_size)
-    embedding = TensorPlan("embedding.weight", ((EMBEDDING, table),), formats.embedding)
-    head, warnings = _plan_head(spec, checkpoint, embedding, table)
+    names = spec.names
+    base = names.base_in(checkpoint.tensors.names())
+    table = (spec.vocab_size, spec.hidden_size)
+    embedding = TensorPlan(
+        "embedding.weight", ((f"{base}{names.embedding}.weight", table),), formats.embedding
+    )
+    positions = None
+    if names.positions:
+        rows = (spec.max_position_embeddings, spec.hidden_size)
+        source = ((f"{base}{names.positions}.weight", rows),)
+        positions = TensorPlan("embedding.position_weight", source, formats.embedding)
+    linear, warnings = _plan_head(spec, checkpoint, embedding, table)
+    head: dict[str, TensorPlan] = {}
+    plan_norm(
+        head, spec.head, names.norm_added, "head.norm", base + names.final_norm, spec.hidden_size
+    )
+    head["linear_weight"] = linear
     plan = WeightsPlan(
-        layers=tuple(plan_layer(spec, i, formats.linear) for i in range(spec.num_layers)),
+        layers=tuple(plan_layer(spec, i, base, formats.linear) for i in range(len(spec.layers))),
         embedding=embedding,
-        final_norm=TensorPlan("norm.weight", ((FINAL_NORM, (table[1],)),), None),
+        positions=positions,
         head=head,
         warnings=warnings,
     )
-    _check_tensor_set(checkpoint, plan, ignored={LM_HEAD} if head is embedding else set())
+    ignored = {f"{names.head}.weight"} if linear is embedding else set()
+    _check_tensor_set(checkpoint, plan, names.ignored, ignored)
     return plan
 
 
@@ -87,25 +97,29 @@ def _plan_head(
 ) -> tuple[TensorPlan, tuple[str, ...]]:
     tensors = checkpoint.tensors
     names = set(tensors.names())
-    if LM_HEAD not in names:
+    stored = f"{spec.names.head}.weight"
+    if stored not in names:
         if spec.tie_word_embeddings:
             return embedding, ()
         raise ExportError(
-            f"{checkpoint.source}: tensor {LM_HEAD!r} is missing, and tie_word_embeddings is false"
+            f"{checkpoint.source}: tensor {stored!r} is missing, and tie_word_embeddings is false"
         )
-    head = TensorPlan("head.weight", ((LM_HEAD, table),), embedding.format)
+    head = TensorPlan("head.weight", ((stored, table),), embedding.format)
     if not spec.tie_word_embeddings:
         return head, ()
-    same = EMBEDDING in names and tensors.shape(LM_HEAD) == tensors.shape(EMBEDDING)
-    if same and torch.equal(tensors.load(LM_HEAD), tensors.load(EMBEDDING)):
+    other = embedding.sources[0][0]
+    same = other in names and tensors.shape(stored) == tensors.shape(other)
+    if same and torch.equal(tensors.load(stored), tensors.load(other)):
         return embedding, ()
     return head, (
-        f"tie_word_embeddings is true, but {LM_HEAD} differs from the embedding:"
-        f" the checkpoint's {LM_HEAD} is used",
+        f"tie_word_embeddings is true, but {stored} differs from the embedding:"
+        f" the checkpoint's {stored} is used",
     )
 
 
-def _check_tensor_set(checkpoint: Checkpoint, plan: WeightsPlan, ignored: set[str]) -> None:
+def _check_tensor_set(
+    checkpoint: Checkpoint, plan: WeightsPlan, ignored_ends: tuple[str, ...], ignored: set[str]
+) -> None:
     tensors = checkpoint.tensors
     found = set(tensors.names())
     expected = dict(source for entry in plan.tensors() for source in entry.sources)
@@ -115,7 +129,7 @@ def _check_tensor_set(checkpoint: Checkpoint, plan: WeightsPlan, ignored: set[st
     unexpected = sorted(
         name
         for name in found - set(expected) - ignored
-        if not name.endswith(IGNORED_SUFFIXES) and not _adds_nothing(name, checkpoint)
+        if not name.endswith(ignored_ends) and not _adds_nothing(name, checkpoint)
     )
     if unexpected:
         raise ExportError(f"{checkpoint.source}: tensors not supported: {_shown(unexpected)}")
@@ -142,26 +156,51 @@ def stored_tensor(
 ) -> torch.Tensor:
     """The tensor as the bundle stores it. ExportError if a value is not finite. Names of those
     that were integers and are rounded to others are added to `rounded`."""
-    format = plan.format
     names = [name for name, _ in plan.sources]
+    if not plan.num_experts:
+        return _stored(plan, names, checkpoint, rounded)
+    each = len(names) // plan.num_experts
+    shape, dtype = stored_shape(plan)
+    stacked = torch.empty(shape, dtype=dtype)
+    for i in range(plan.num_experts):
+        stacked[i] = _stored(plan, names[i * each : (i + 1) * each], checkpoint, rounded)
+    return stacked
+
+
+def _stored(
+    plan: TensorPlan, names: list[str], checkpoint: Checkpoint, rounded: list[str] | None
+) -> torch.Tensor:
+    """Some of the plan's sources, as one tensor."""
+    format = plan.format
     if format is not None and format.is_quantized:
-        parts = [_kept(format, name, checkpoint) for name in names]
+        parts = [None if plan.transposed else _kept(format, name, checkpoint) for name in names]
         if rounded is not None:
             is_quantized = checkpoint.tensors.is_quantized
             again = zip(names, parts, strict=True)
             rounded += [name for name, part in again if part is None and is_quantized(name)]
         parts = [
-            _rounded(format, name, checkpoint) if part is None else part
+            _rounded(plan, format, name, checkpoint) if part is None else part
             for name, part in zip(names, parts, strict=True)
         ]
-        return QuantizedWeight.cat(parts).pack()
+        whole = QuantizedWeight.cat(parts)
+        if plan.by_head:
+            whole = whole.rows(_rows_by_kind(plan))
+        return whole.pack()
     dtype = torch.float32 if format is None else format.dtype
-    values = [_load(name, checkpoint, dtype) for name in names]
+    values = [_load(plan, name, checkpoint, dtype) for name in names]
     value = values[0] if len(values) == 1 else torch.cat(values)
+    if plan.by_head:
+        value = value[_rows_by_kind(plan)]
     return value if format is None else format.pack(value)
 
 
-def _load(name: str, checkpoint: Checkpoint, dtype: torch.dtype) -> torch.Tensor:
+def _rows_by_kind(plan: TensorPlan) -> torch.Tensor:
+    """From the rows of one head after another to those of all queries, all keys, all values."""
+    rows = torch.arange(plan.shape[0]).view(plan.by_head, 3, -1)
+    return rows.transpose(0, 1).flatten()
+
+
+def _load(plan: TensorPlan, name: str, checkpoint: Checkpoint, dtype: torch.dtype) -> torch.Tensor:
     value = checkpoint.tensors.load(name)
     if not value.is_floating_point():
         raise ExportError(
@@ -169,7 +208,9 @@ def _load(name: str, checkpoint: Checkpoint, dtype: torch.dtype) -> torch.Tensor
         )
     value = value.to(dtype)
     _check_finite(name, checkpoint, value)
-    return value
+    if plan.added:
+        value = value + plan.added
+    return value.T.contiguous() if plan.transposed else value
 
 
 def _check_finite(name: str, checkpoint: Checkpoint, value: torch.Tensor) -> None:
@@ -191,19 +232,20 @@ def _kept(format: WeightFormat, name: str, checkpoint: Checkpoint) -> QuantizedW
     return kept
 
 
-def _rounded(format: WeightFormat, name: str, checkpoint: Checkpoint) -> QuantizedWeight:
+def _rounded(
+    plan: TensorPlan, format: WeightFormat, name: str, checkpoint: Checkpoint
+) -> QuantizedWeight:
     try:
-        return format.quantize(_load(name, checkpoint, torch.float32))
+        return format.quantize(_load(plan, name, checkpoint, torch.float32))
     except ValueError as error:
         raise ExportError(f"{checkpoint.source}: tensor {name}: {error}") from error
 
 
 def stored_shape(plan: TensorPlan) -> tuple[tuple[int, ...], torch.dtype]:
-    rows = sum(shape[0] for _, shape in plan.sources)
-    first = plan.sources[0][1]
-    if plan.format is not None:
-        return plan.format.packed_shape(rows, first[1]), plan.format.dtype
-    return (rows, *first[1:]), torch.float32
+    if plan.format is None:
+        return plan.shape, torch.float32
+    shape = plan.format.packed_shape(*plan.shape)
+    return ((plan.num_experts, *shape) if plan.num_experts else shape), plan.format.dtype
 
 
 def write_weights(

@@ -6,7 +6,7 @@ Groups of 32 int8 numbers share a scale, groups of int4 numbers a scale and a mi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -114,6 +114,11 @@ class QuantizedWeight:
             torch.cat(minima) if minima else None,
             weights[0].group_size,
         )
+
+    def rows(self, order: Tensor) -> QuantizedWeight:
+        """The same weight with its outputs in another order."""
+        minima = None if self.minima is None else self.minima[order]
+        return replace(self, numbers=self.numbers[order], scales=self.scales[order], minima=minima)
 
     def in_format(self, format: WeightFormat) -> QuantizedWeight | None:
         """The same weight, number by number, as `format` has it; None if it cannot."""

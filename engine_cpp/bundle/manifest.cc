@@ -187,6 +187,15 @@ PartEntry read_part(const Field& field, const Manifest& manifest) {
   return part;
 }
 
+LayerEntry read_layer(const Field& field, const Manifest& manifest) {
+  LayerEntry layer;
+  static_cast<PartEntry&>(layer) = read_part(field, manifest);
+  layer.rotary = static_cast<int32_t>(
+      field.at("rotary").integer(0, static_cast<int64_t>(manifest.rotaries.size()) - 1));
+  layer.sliding_window = static_cast<int32_t>(field.at("sliding_window").integer(0, INT32_MAX));
+  return layer;
+}
+
 void read_model(const Field& root, Manifest* manifest) {
   const Field model = root.at("model");
   manifest->model_name = model.at("model_name").text();
@@ -203,7 +212,6 @@ void read_model(const Field& root, Manifest* manifest) {
   manifest->num_heads = model.at("num_heads").size(1 << 16);
   manifest->num_kv_heads = model.at("num_kv_heads").size(1 << 16);
   manifest->head_dim = model.at("head_dim").size(256);
-  manifest->rotary_dim = model.at("rotary_dim").size(256);
   const Field target = root.at("target");
   manifest->device = target.at("device").text();
   manifest->cpu_isa = target.at("cpu_isa").text();
@@ -229,10 +237,16 @@ void read_model(const Field& root, Manifest* manifest) {
   }
   manifest->embedding_weight = root.at("embedding").at("weight").text();
   manifest->embedding_format = read_weight_format(root.at("embedding").at("format"));
-  manifest->rotary_inv_freq = root.at("rotary").at("inv_freq").text();
-  manifest->rotary_attention_scaling = root.at("rotary").at("attention_scaling").number();
+  manifest->embedding_scale = root.at("embedding").at("scale").number();
+  if (root.at("embedding").has("position_weight")) {
+    manifest->position_weight = root.at("embedding").at("position_weight").text();
+  }
+  for (const Field& rotary : root.at("rotaries").items()) {
+    manifest->rotaries.push_back(
+        {rotary.at("inv_freq").text(), rotary.at("attention_scaling").number()});
+  }
   for (const Field& layer : root.at("layers").items()) {
-    manifest->layers.push_back(read_part(layer, *manifest));
+    manifest->layers.push_back(read_layer(layer, *manifest));
   }
   if (static_cast<int32_t>(manifest->layers.size()) != manifest->num_layers) {
     root.at("layers").fail(std::to_string(manifest->num_layers) + " entries");

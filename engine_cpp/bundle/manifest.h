@@ -44,6 +44,17 @@ struct PartEntry {
   std::map<std::string, std::string> weights;  // constant -> tensor
 };
 
+struct LayerEntry : PartEntry {
+  int32_t rotary = 0;          // index of Manifest::rotaries
+  int32_t sliding_window = 0;  // positions that a token sees, itself included; 0: all
+};
+
+// A table of rotary frequencies; layers of different kinds may use different ones.
+struct RotaryEntry {
+  std::string inv_freq;  // tensor, float32 [frequencies]
+  double attention_scaling = 1.0;
+};
+
 struct FileEntry {
   int64_t size = 0;
   std::string sha256;
@@ -62,16 +73,17 @@ struct Manifest {
   // Model; meaningful if has_model.
   std::string model_name, architecture, dtype;
   int32_t max_model_len = 0, vocab_size = 0, num_layers = 0, hidden_size = 0;
-  int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0, rotary_dim = 0;
+  int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   std::string device, cpu_isa;
   std::vector<std::string> cpu_features, providers;
   int32_t kv_cache_dtype = -1;
   int32_t block_size = 0;
   std::map<std::string, ArtifactEntry> artifacts;
-  std::string embedding_weight, rotary_inv_freq;
-  WeightFormat embedding_format;
-  double rotary_attention_scaling = 1.0;
-  std::vector<PartEntry> layers;
+  std::string embedding_weight, position_weight;  // the second is "" without learned positions
+  WeightFormat embedding_format;                  // of both
+  double embedding_scale = 1.0;                   // what embeddings are multiplied by
+  std::vector<RotaryEntry> rotaries;
+  std::vector<LayerEntry> layers;
   PartEntry head;
 
   std::vector<int32_t> eos_token_ids;

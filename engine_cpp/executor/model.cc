@@ -1,5 +1,6 @@
 #include "executor/model.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -37,23 +38,55 @@ Result<const WeightTensor*> find_tensor(const WeightsFile& weights, const std::s
   return tensor;
 }
 
+// The table of learned positions: packed like the embedding, with a row for every position that the
+// model may reach.
+Result<const WeightTensor*> find_positions(const WeightsFile& weights, const Manifest& manifest) {
+  const WeightFormat& format = manifest.embedding_format;
+  const WeightTensor* tensor = weights.find(manifest.position_weight);
+  const int64_t panels = tensor == nullptr || tensor->shape.empty() ? 0 : tensor->shape[0];
+  if (panels * 16 < manifest.max_model_len) {
+    return Status::data_loss(weights.path() + ": tensor " + manifest.position_weight +
+                             ": expected rows for " + std::to_string(manifest.max_model_len) +
+                             " positions, found " + std::to_string(panels * 16));
+  }
+  return find_tensor(
+      weights, manifest.position_weight,
+      packed_shape(panels * 16, manifest.hidden_size, format.dtype, format.group_size),
+      format.dtype);
+}
+
+// At most as many frequencies as a head has pairs of numbers.
+Result<const WeightTensor*> find_frequencies(const WeightsFile& weights, const std::string& name,
+                                             int64_t head_dim) {
+  const WeightTensor* tensor = weights.find(name);
+  const int64_t count = tensor == nullptr || tensor->shape.empty() ? 1 : tensor->shape[0];
+  if (count < 1 || count > std::max<int64_t>(head_dim / 2, 1)) {
+    return Status::data_loss(weights.path() + ": tensor " + name + ": expected 1 to " +
+                             std::to_string(head_dim / 2) + " rotary frequencies, found " +
+                             std::to_string(count));
+  }
+  return find_tensor(weights, name, {count}, AOTI_DTYPE_FLOAT32);
+}
+
 bool fits(const std::vector<TensorType>& types, size_t i, int32_t dtype,
           const std::vector<int64_t>& shape) {
   return i < types.size() && types[i].dtype == dtype && types[i].shape == shape;
 }
 
 // Generated code does not check its inputs: what the artifacts take must be what we will pass.
-Status check_artifacts(const Manifest& manifest) {
+Status check_artifacts(const Manifest& manifest,
+                       const std::vector<const WeightTensor*>& inv_freqs) {
   constexpr int32_t kF32 = AOTI_DTYPE_FLOAT32, kI32 = AOTI_DTYPE_INT32;
-  const int64_t hidden = manifest.hidden_size, half = manifest.rotary_dim / 2;
+  const int64_t hidden = manifest.hidden_size;
   const int64_t kv_heads = manifest.num_kv_heads;
   const int64_t width = kv_token_width(manifest.kv_cache_dtype, manifest.head_dim);
   const int64_t block = manifest.block_size;
-  for (const PartEntry& layer : manifest.layers) {
+  for (const LayerEntry& layer : manifest.layers) {
     const ArtifactEntry& entry = manifest.artifacts.at(layer.artifact);
     const std::vector<TensorType>& in = entry.inputs;
-    if (in.size() != 9 || !fits(in, 0, kF32, {-1, hidden}) || !fits(in, 1, kF32, {-1, half}) ||
-        !fits(in, 2, kF32, {-1, half}) ||
+    const int64_t num_freqs = inv_freqs[static_cast<size_t>(layer.rotary)]->shape[0];
+    if (in.size() != 9 || !fits(in, 0, kF32, {-1, hidden}) || !fits(in, 1, kF32, {-1, num_freqs}) ||
+        !fits(in, 2, kF32, {-1, num_freqs}) ||
         !fits(in, 3, manifest.kv_cache_dtype, {-1, kv_heads, width, block}) ||
         !fits(in, 4, manifest.kv_cache_dtype, {-1, kv_heads, block, width}) ||
         !fits(in, 5, AOTI_DTYPE_INT64, {-1}) || !fits(in, 6, kI32, {-1, -1}) ||
@@ -80,7 +113,6 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Bundle> bundle,
   model->bundle = std::move(bundle);
   model->tensor_functions = &provider.tensor_functions();
   const Manifest& manifest = model->manifest();
-  PINFER_RETURN_IF_ERROR(check_artifacts(manifest));
   PINFER_ASSIGN_OR_RETURN(model->weights,
                           WeightsFile::open(model->bundle->file("weights.safetensors")));
   const WeightFormat& embedding = manifest.embedding_format;
@@ -89,16 +121,22 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Bundle> bundle,
                                       packed_shape(manifest.vocab_size, manifest.hidden_size,
                                                    embedding.dtype, embedding.group_size),
                                       embedding.dtype));
-  PINFER_ASSIGN_OR_RETURN(model->inv_freq,
-                          find_tensor(*model->weights, manifest.rotary_inv_freq,
-                                      {manifest.rotary_dim / 2}, AOTI_DTYPE_FLOAT32));
+  if (!manifest.position_weight.empty()) {
+    PINFER_ASSIGN_OR_RETURN(model->position_embedding, find_positions(*model->weights, manifest));
+  }
+  for (const RotaryEntry& rotary : manifest.rotaries) {
+    PINFER_ASSIGN_OR_RETURN(const WeightTensor* inv_freq,
+                            find_frequencies(*model->weights, rotary.inv_freq, manifest.head_dim));
+    model->inv_freqs.push_back(inv_freq);
+  }
+  PINFER_RETURN_IF_ERROR(check_artifacts(manifest, model->inv_freqs));
 
   std::map<std::string, std::shared_ptr<Artifact>> artifacts;
   for (const auto& [name, entry] : manifest.artifacts) {
     PINFER_ASSIGN_OR_RETURN(artifacts[name],
                             Artifact::open(model->bundle->file(entry.file), entry, provider));
   }
-  for (const PartEntry& layer : manifest.layers) {
+  for (const LayerEntry& layer : manifest.layers) {
     PINFER_ASSIGN_OR_RETURN(std::unique_ptr<Part> part,
                             Part::create(artifacts[layer.artifact], layer, *model->weights));
     model->layers.push_back(std::move(part));

@@ -24,8 +24,9 @@ struct Model {
   std::shared_ptr<const Bundle> bundle;
   std::unique_ptr<WeightsFile> weights;
   const TensorFunctions* tensor_functions = nullptr;
-  const WeightTensor* embedding = nullptr;  // packed [vocab, hidden]
-  const WeightTensor* inv_freq = nullptr;   // float32 [rotary_dim / 2]
+  const WeightTensor* embedding = nullptr;           // packed [vocab, hidden]
+  const WeightTensor* position_embedding = nullptr;  // packed [max_model_len or more, hidden]
+  std::vector<const WeightTensor*> inv_freqs;        // float32 [frequencies], one for each rotary
   std::vector<std::unique_ptr<Part>> layers;
   std::unique_ptr<Part> head;
 };

@@ -42,16 +42,45 @@ Status ModelRunner::execute_model(const SchedulerOutput& scheduler_output) {
 Status ModelRunner::prepare_layer_inputs() {
   const Manifest& manifest = model_->manifest();
   const int64_t num_tokens = batch_.num_tokens();
-  const int64_t half = manifest.rotary_dim / 2;
+  PINFER_RETURN_IF_ERROR(embed());
+  rotary_tables_.resize(manifest.rotaries.size());
+  for (size_t i = 0; i < rotary_tables_.size(); ++i) {
+    RotaryTable& table = rotary_tables_[i];
+    const WeightTensor& inv_freq = *model_->inv_freqs[i];
+    table.num_freqs = inv_freq.shape[0];
+    table.cos.resize(static_cast<size_t>(num_tokens * table.num_freqs));
+    table.sin.resize(table.cos.size());
+    PINFER_RETURN_IF_ERROR(op_status(pinfer_rotary_embedding(
+        batch_.positions.data(), num_tokens, static_cast<const float*>(inv_freq.data),
+        table.num_freqs, manifest.rotaries[i].attention_scaling, table.cos.data(),
+        table.sin.data())));
+  }
+  return Status();
+}
+
+// x = (rows of the embedding + rows of the learned positions) * scale.
+Status ModelRunner::embed() {
+  const Manifest& manifest = model_->manifest();
+  const int64_t num_tokens = batch_.num_tokens();
+  const auto look_up = [&](const WeightTensor& table, int64_t num_rows,
+                           const AlignedVector<int32_t>& rows, float* out) {
+    return op_status(pinfer_embedding(rows.data(), num_tokens, table.data, table.dtype,
+                                      manifest.embedding_format.group_size, num_rows,
+                                      manifest.hidden_size, out));
+  };
   x_.resize(static_cast<size_t>(num_tokens * manifest.hidden_size));
-  cos_.resize(static_cast<size_t>(num_tokens * half));
-  sin_.resize(cos_.size());
-  PINFER_RETURN_IF_ERROR(op_status(pinfer_embedding(
-      batch_.token_ids.data(), num_tokens, model_->embedding->data, model_->embedding->dtype,
-      manifest.embedding_format.group_size, manifest.vocab_size, manifest.hidden_size, x_.data())));
-  return op_status(pinfer_rotary_embedding(
-      batch_.positions.data(), num_tokens, static_cast<const float*>(model_->inv_freq->data), half,
-      manifest.rotary_attention_scaling, cos_.data(), sin_.data()));
+  PINFER_RETURN_IF_ERROR(
+      look_up(*model_->embedding, manifest.vocab_size, batch_.token_ids, x_.data()));
+  if (model_->position_embedding != nullptr) {
+    position_x_.resize(x_.size());
+    PINFER_RETURN_IF_ERROR(look_up(*model_->position_embedding, manifest.max_model_len,
+                                   batch_.positions, position_x_.data()));
+    for (size_t i = 0; i < x_.size(); ++i) x_[i] += position_x_[i];
+  }
+  if (manifest.embedding_scale != 1.0) {
+    for (float& value : x_) value *= static_cast<float>(manifest.embedding_scale);
+  }
+  return Status();
 }
 
 // Handles are consumed by the part that takes them, so each layer gets new ones over the same
@@ -60,15 +89,15 @@ Status ModelRunner::prepare_layer_inputs() {
 Result<AtenTensorHandle> ModelRunner::run_layers() {
   const Manifest& manifest = model_->manifest();
   const int64_t t = batch_.num_tokens(), s = batch_.num_seqs();
-  const int64_t half = manifest.rotary_dim / 2;
   const KVCacheShape& cache = kv_cache_->shape();
   AtenTensorHandle x = wrap(x_.data(), {t, manifest.hidden_size}, AOTI_DTYPE_FLOAT32);
   for (size_t i = 0; i < model_->layers.size(); ++i) {
     const auto layer = static_cast<int32_t>(i);
+    RotaryTable& rotary = rotary_tables_[static_cast<size_t>(manifest.layers[i].rotary)];
     AtenTensorHandle inputs[] = {
         x,
-        wrap(cos_.data(), {t, half}, AOTI_DTYPE_FLOAT32),
-        wrap(sin_.data(), {t, half}, AOTI_DTYPE_FLOAT32),
+        wrap(rotary.cos.data(), {t, rotary.num_freqs}, AOTI_DTYPE_FLOAT32),
+        wrap(rotary.sin.data(), {t, rotary.num_freqs}, AOTI_DTYPE_FLOAT32),
         wrap(kv_cache_->k(layer),
              {cache.num_blocks, cache.num_kv_heads, cache.token_width(), cache.block_size},
              cache.dtype),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "core/aligned_vector.h"
 #include "csrc/threads/thread_pool.h"
@@ -26,7 +27,14 @@ class ModelRunner final : public Executor {
   Result<Logits> compute_logits(std::span<const int32_t> rows) override;
 
  private:
+  // Cosines and sines of the step's positions.
+  struct RotaryTable {
+    int64_t num_freqs = 0;
+    AlignedVector<float> cos, sin;  // [T, num_freqs]
+  };
+
   Status prepare_layer_inputs();
+  Status embed();
   Result<AtenTensorHandle> run_layers();
   AtenTensorHandle wrap(void* data, std::initializer_list<int64_t> sizes, int32_t dtype) const;
 
@@ -34,11 +42,11 @@ class ModelRunner final : public Executor {
   std::unique_ptr<KVCacheMemory> kv_cache_;
   ThreadPool* pool_;
   InputBatch batch_;
-  AlignedVector<float> x_;          // [T, hidden]
-  AlignedVector<float> cos_, sin_;  // [T, rotary_dim / 2]
-  TensorHandle hidden_states_;      // [T, hidden]
-  AlignedVector<float> selected_;   // [num_logits, hidden]
-  TensorHandle logits_;             // [num_logits, vocab]
+  AlignedVector<float> x_, position_x_;     // [T, hidden]
+  std::vector<RotaryTable> rotary_tables_;  // one for each entry of the manifest
+  TensorHandle hidden_states_;              // [T, hidden]
+  AlignedVector<float> selected_;           // [num_logits, hidden]
+  TensorHandle logits_;                     // [num_logits, vocab]
 };
 
 }  // namespace pinfer

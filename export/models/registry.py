@@ -6,11 +6,45 @@ from collections.abc import Callable
 
 from pinfer.export.checkpoint import Checkpoint
 from pinfer.export.errors import ExportError
-from pinfer.export.models import llama
+from pinfer.export.models import (
+    gemma,
+    gemma2,
+    gemma3,
+    gpt2,
+    gpt_neox,
+    granite,
+    llama,
+    mistral,
+    mixtral,
+    olmo2,
+    phi3,
+    qwen2,
+    qwen2_moe,
+    qwen3,
+    qwen3_moe,
+    smollm3,
+    starcoder2,
+)
 from pinfer.export.models.spec import ConfigReader, ModelSpec
 
-FAMILIES: dict[str, Callable[[ConfigReader], ModelSpec]] = {
-    name: llama.read_spec for name in llama.ARCHITECTURES
+FAMILIES: dict[str, Callable[[ConfigReader, str], ModelSpec]] = {
+    "GPT2LMHeadModel": gpt2.read_spec,
+    "GPTNeoXForCausalLM": gpt_neox.read_spec,
+    "Gemma2ForCausalLM": gemma2.read_spec,
+    "Gemma3ForCausalLM": gemma3.read_spec,
+    "GemmaForCausalLM": gemma.read_spec,
+    "GraniteForCausalLM": granite.read_spec,
+    "LlamaForCausalLM": llama.read_spec,
+    "MistralForCausalLM": mistral.read_spec,
+    "MixtralForCausalLM": mixtral.read_spec,
+    "Olmo2ForCausalLM": olmo2.read_spec,
+    "Phi3ForCausalLM": phi3.read_spec,
+    "Qwen2ForCausalLM": qwen2.read_spec,
+    "Qwen2MoeForCausalLM": qwen2_moe.read_spec,
+    "Qwen3ForCausalLM": qwen3.read_spec,
+    "Qwen3MoeForCausalLM": qwen3_moe.read_spec,
+    "SmolLM3ForCausalLM": smollm3.read_spec,
+    "Starcoder2ForCausalLM": starcoder2.read_spec,
 }
 
 
@@ -24,7 +58,7 @@ def read_spec(checkpoint: Checkpoint) -> ModelSpec:
             f" (supported: {', '.join(sorted(FAMILIES))})"
         )
     reader = ConfigReader(checkpoint.source, config)
-    spec = FAMILIES[names[0]](reader)
+    spec = FAMILIES[names[0]](reader, names[0])
     unread = reader.unread_keys()
     if unread:
         shown = ", ".join(f"{key}={config[key]!r}"[:80] for key in unread)

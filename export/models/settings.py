@@ -1,22 +1,13 @@
-"""Checked settings that several families share: sizes, rotary embedding, tied embeddings."""
+"""Checked settings that several families share: numbers, switches, sizes of heads."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from pinfer.export.errors import ExportError
-from pinfer.export.models.spec import ConfigReader, RotarySpec
-
-ROTARY_KEYS = {
-    "default": frozenset[str](),
-    "linear": frozenset({"factor"}),
-    "llama3": frozenset(
-        {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}
-    ),
-}
+from pinfer.export.models.spec import ConfigReader
 
 
 def positive_int(reader: ConfigReader, key: str, default: int | None = None) -> int:
@@ -54,106 +45,97 @@ def require(reader: ConfigReader, key: str, expected: Any, default: Any) -> None
         )
 
 
-def head_sizes(reader: ConfigReader, hidden_size: int) -> tuple[int, int, int]:
-    """(heads, key/value heads, head size); an explicit head_dim wins over hidden_size / heads."""
+def window(reader: ConfigReader, default: int | None) -> int:
+    """sliding_window in tokens; 0 for null, which switches it off. `default`: if it is absent."""
+    value = reader.get_or_null("sliding_window", default)
+    if value is None or value == 0:
+        return 0
+    return positive_int(reader, "sliding_window", default)
+
+
+def cap(reader: ConfigReader, key: str, default: float | None) -> float:
+    """A soft cap; 0 for null. `default`: where it is absent."""
+    if reader.get_or_null(key, default) is None:
+        return 0.0
+    return positive_number(reader, key, default)
+
+
+def experts_per_token(reader: ConfigReader, default: int, num_experts: int) -> int:
+    count = positive_int(reader, "num_experts_per_tok", default)
+    if count > num_experts:
+        raise ExportError(
+            f"{reader.source}: num_experts_per_tok {count} is more than the {num_experts} experts"
+        )
+    return count
+
+
+def switches(reader: ConfigReader, key: str, count: int, default: Sequence[bool]) -> list[bool]:
+    """A list of so many 0 or 1."""
+    value = reader.get(key, list(default))
+    if not isinstance(value, list) or len(value) != count or any(v not in (0, 1) for v in value):
+        raise ExportError(
+            f"{reader.source}: config key {key!r}: expected {count} of 0 and 1,"
+            f" found {value!r:.200}"
+        )
+    return [bool(v) for v in value]
+
+
+# transformers' names of the activations that compiled layers have.
+ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
+
+
+def activation(reader: ConfigReader, key: str, default: str) -> str:
+    value = reader.get(key, default)
+    if value not in ACTIVATIONS:
+        raise ExportError(
+            f"{reader.source}: config key {key!r} is {value!r}; supported: {', '.join(ACTIVATIONS)}"
+        )
+    return ACTIVATIONS[value]
+
+
+def layer_types(reader: ConfigReader, num_layers: int, default: Sequence[str]) -> list[str]:
+    """ "full_attention" or "sliding_attention" for each layer."""
+    value = reader.get("layer_types", list(default))
+    known = ("full_attention", "sliding_attention")
+    if not isinstance(value, list) or len(value) < num_layers or any(v not in known for v in value):
+        raise ExportError(
+            f"{reader.source}: config key 'layer_types': expected {num_layers} of"
+            f" {' and '.join(known)}, found {value!r:.200}"
+        )
+    return value[:num_layers]
+
+
+def head_sizes(
+    reader: ConfigReader,
+    hidden_size: int,
+    num_kv_heads: int | None = None,
+    head_dim: int | None = None,
+) -> tuple[int, int, int]:
+    """(heads, key/value heads, head size); an explicit head_dim wins over hidden_size / heads.
+    num_kv_heads, head_dim: the family's own, if it is not the number of heads, or the quotient."""
     num_heads = positive_int(reader, "num_attention_heads")
-    num_kv_heads = positive_int(reader, "num_key_value_heads", num_heads)
+    num_kv_heads = positive_int(reader, "num_key_value_heads", num_kv_heads or num_heads)
     if num_heads % num_kv_heads:
         raise ExportError(
             f"{reader.source}: num_attention_heads {num_heads} is not a multiple of"
             f" num_key_value_heads {num_kv_heads}"
         )
-    if reader.get("head_dim") is None and hidden_size % num_heads:
+    if reader.get("head_dim", head_dim) is None and hidden_size % num_heads:
         raise ExportError(
             f"{reader.source}: hidden_size {hidden_size} is not a multiple of"
             f" num_attention_heads {num_heads}, and head_dim is not given"
         )
-    head_dim = positive_int(reader, "head_dim", hidden_size // num_heads)
+    head_dim = positive_int(reader, "head_dim", head_dim or hidden_size // num_heads)
     if head_dim % 2 or head_dim > 256:
         raise ExportError(
             f"{reader.source}: head_dim {head_dim}: expected an even number up to 256"
         )
     return num_heads, num_kv_heads, head_dim
-
-
-def rotary_settings(reader: ConfigReader) -> tuple[float, dict[str, Any]]:
-    """(theta, scaling settings with rope_type) from either spelling; they must not disagree.
-
-    transformers 4: rope_theta and rope_scaling {type or rope_type, ...}; 5: rope_parameters.
-    """
-    where = reader.source
-    new = reader.get("rope_parameters", {})
-    old = reader.get("rope_scaling", {})
-    for key, value in (("rope_parameters", new), ("rope_scaling", old)):
-        if not isinstance(value, dict):
-            raise ExportError(f"{where}: config key {key!r}: expected an object, found {value!r}")
-        if any(isinstance(entry, dict) for entry in value.values()):
-            raise ExportError(
-                f"{where}: config key {key!r}: one entry per layer type is not supported"
-            )
-    spelled = []
-    for settings in (new, old):
-        entry = {k: v for k, v in settings.items() if v is not None}
-        kind = entry.pop("type", None)
-        if kind is not None and entry.setdefault("rope_type", kind) != kind:
-            raise ExportError(f"{where}: rope type and rope_type disagree: {settings!r}")
-        spelled.append(entry)
-    thetas = {
-        float(value)
-        for value in (reader.get("rope_theta"), spelled[0].pop("rope_theta", None),
-                      spelled[1].pop("rope_theta", None))
-        if value is not None
-    }  # fmt: skip
-    if len(thetas) > 1:
-        raise ExportError(f"{where}: rope_theta is given twice and differs: {sorted(thetas)}")
-    if spelled[0] and spelled[1] and spelled[0] != spelled[1]:
-        raise ExportError(f"{where}: rope_parameters and rope_scaling disagree: {new!r}, {old!r}")
-    settings = spelled[0] or spelled[1] or {"rope_type": "default"}
-    kind = settings.setdefault("rope_type", "default")
-    if kind not in ROTARY_KEYS:
-        raise ExportError(
-            f"{where}: rope_type {kind!r} is not supported (supported: {', '.join(ROTARY_KEYS)})"
-        )
-    partial = settings.pop("partial_rotary_factor", 1.0)
-    if partial != 1.0:
-        raise ExportError(f"{where}: partial_rotary_factor {partial!r} is not supported")
-    found = set(settings) - {"rope_type"}
-    if found != ROTARY_KEYS[kind]:
-        names = sorted(ROTARY_KEYS[kind])
-        raise ExportError(f"{where}: rope_type {kind!r} takes {names}, found {sorted(found)}")
-    return (thetas.pop() if thetas else 10000.0), settings
-
-
-def rotary(reader: ConfigReader, head_dim: int) -> RotarySpec:
-    require(reader, "partial_rotary_factor", 1.0, 1.0)
-    theta, settings = rotary_settings(reader)
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).to(torch.float32) / head_dim
-    inv_freq = 1.0 / (theta**exponents)
-    if settings["rope_type"] == "linear":
-        inv_freq = inv_freq / _factor(reader, settings, "factor")
-    elif settings["rope_type"] == "llama3":
-        inv_freq = _llama3(reader, inv_freq, settings)
-    return RotarySpec(inv_freq=inv_freq)
-
-
-def _factor(reader: ConfigReader, settings: dict[str, Any], key: str) -> float:
-    value = settings[key]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise ExportError(f"{reader.source}: rope setting {key!r}: expected > 0, found {value!r}")
-    return float(value)
-
-
-def _llama3(reader: ConfigReader, inv_freq: torch.Tensor, settings: dict[str, Any]) -> torch.Tensor:
-    """Long wavelengths are divided by the factor, short ones kept, those between blended."""
-    factor, low, high, length = (
-        _factor(reader, settings, key)
-        for key in (
-            "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
-        )
-    )  # fmt: skip
-    wavelength = 2 * math.pi / inv_freq
-    smooth = (length / wavelength - low) / (high - low)
-    blended = (1 - smooth) * inv_freq / factor + smooth * inv_freq
-    scaled = torch.where(wavelength > length / low, inv_freq / factor, inv_freq)
-    between = (wavelength <= length / low) & (wavelength >= length / high)
-    return torch.where(between, blended, scaled)

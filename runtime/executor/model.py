@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from safetensors import safe_open
 
 from pinfer.runtime.bundle.manifest import BundleError, read_manifest
-from pinfer.runtime.layers.layer_spec import LayerSpec
+from pinfer.runtime.layers.layer_spec import HeadSpec, LayerSpec, Spec, spec_from_json
 from pinfer.runtime.layers.modules import DecoderLayer, Head
 from pinfer.runtime.weight_format import WeightFormat
 
@@ -27,24 +26,40 @@ class Model:
             raise BundleError(f"{bundle}: the bundle holds no model (only text)")
         model = self.manifest["model"]
         self.cache_dtype = DTYPES[self.manifest["kv_cache"]["dtype"]]
-        self.layer_spec = _read_layer_spec(model["layer"])
+        self.layer_kinds = {
+            name: _read_spec(LayerSpec, entry, f"model.layer_kinds.{name}")
+            for name, entry in model["layer_kinds"].items()
+        }
+        self.head_spec = _read_spec(HeadSpec, model["head"], "model.head")
         path = bundle / "weights.safetensors"
         with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
 
             def load(name: str) -> torch.Tensor:
                 return file.get_tensor(name)
 
-            self.embedding = load(self.manifest["embedding"]["weight"])
-            embedding_format = WeightFormat(**self.manifest["embedding"]["format"])
-            self.inv_freq = load(self.manifest["rotary"]["inv_freq"])
+            embedding = self.manifest["embedding"]
+            self.embedding = load(embedding["weight"])
+            positions = embedding["position_weight"]
+            self.position_embedding = None if positions is None else load(positions)
+            self.embedding_scale = float(embedding["scale"])
+            self.rotaries = [
+                (load(entry["inv_freq"]), float(entry["attention_scaling"]))
+                for entry in self.manifest["rotaries"]
+            ]
             self.layers = []
+            self.rotary_of_layer = [entry["rotary"] for entry in self.manifest["layers"]]
             for entry in self.manifest["layers"]:
-                layer = DecoderLayer(self.layer_spec, WeightFormat(**model["weight_format"]))
+                spec = self.layer_kinds[entry["artifact"]]
+                layer = DecoderLayer(spec, WeightFormat(**model["weight_format"]))
                 _set_weights(layer, {k: load(v) for k, v in entry["weights"].items()}, path)
                 self.layers.append(layer.eval())
-            self.head = Head(self.layer_spec, model["vocab_size"], embedding_format)
+            self.head = Head(self.head_spec, WeightFormat(**embedding["format"]))
             weights = self.manifest["head"]["weights"]
             _set_weights(self.head, {k: load(v) for k, v in weights.items()}, path)
+
+    @property
+    def hidden_size(self) -> int:
+        return self.head_spec.hidden_size
 
     @property
     def vocab_size(self) -> int:
@@ -54,17 +69,12 @@ class Model:
     def block_size(self) -> int:
         return self.manifest["kv_cache"]["block_size"]
 
-    @property
-    def attention_scaling(self) -> float:
-        return self.manifest["rotary"]["attention_scaling"]
 
-
-def _read_layer_spec(entry: dict[str, Any]) -> LayerSpec:
-    known = {field.name for field in fields(LayerSpec)}
-    unknown = sorted(set(entry) - known)
-    if unknown:
-        raise BundleError(f"manifest.json: model.layer: unknown fields {', '.join(unknown)}")
-    return LayerSpec(**entry)
+def _read_spec(kind: type[Spec], entry: dict[str, Any], path: str) -> Spec:
+    try:
+        return spec_from_json(kind, entry)
+    except ValueError as error:
+        raise BundleError(f"manifest.json: {path}: {error}") from error
 
 
 def _set_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor], path: Path) -> None:

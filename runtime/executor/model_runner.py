@@ -11,6 +11,7 @@ from pinfer.runtime import ops
 from pinfer.runtime.core.scheduler_output import SchedulerOutput
 from pinfer.runtime.executor.input_batch import InputBatch
 from pinfer.runtime.executor.model import Model
+from pinfer.runtime.layers.modules import embed
 
 
 class ModelRunner:
@@ -19,7 +20,7 @@ class ModelRunner:
     def __init__(self, model: Model, num_blocks: int) -> None:
         self._model = model
         self._batch = InputBatch(model.block_size)
-        spec = model.layer_spec
+        spec = next(iter(model.layer_kinds.values()))
         shapes = ops.kv_cache_shapes(
             num_blocks, model.block_size, spec.num_kv_heads, spec.head_dim, model.cache_dtype
         )
@@ -37,10 +38,16 @@ class ModelRunner:
         self._hidden_states = None
         if len(batch.token_ids) == 0:
             return
-        x = ops.embedding(batch.token_ids, model.embedding, model.layer_spec.hidden_size)
-        cos, sin = ops.rotary_embedding(batch.positions, model.inv_freq, model.attention_scaling)
-        for layer, (k_cache, v_cache) in zip(model.layers, self._kv_cache, strict=True):
-            x = layer(x, cos, sin, k_cache, v_cache, batch.slot_mapping, batch.block_table,
+        x = embed(batch.token_ids, batch.positions, model.embedding, model.position_embedding,
+                  model.embedding_scale, model.hidden_size)  # fmt: skip
+        tables = [
+            ops.rotary_embedding(batch.positions, inv_freq, scaling)
+            for inv_freq, scaling in model.rotaries
+        ]
+        for layer, rotary, (k_cache, v_cache) in zip(
+            model.layers, model.rotary_of_layer, self._kv_cache, strict=True
+        ):
+            x = layer(x, *tables[rotary], k_cache, v_cache, batch.slot_mapping, batch.block_table,
                       batch.seq_lens, batch.query_start_loc)  # fmt: skip
         self._hidden_states = x
 

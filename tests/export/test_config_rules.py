@@ -13,9 +13,10 @@ from pinfer.export.exporter import export
 from pinfer.export.gguf_file import read_gguf
 from pinfer.export.models.registry import read_spec
 from pinfer.export.text import eos_token_ids, generation_defaults, special_tokens
-from pinfer.export.weights import EMBEDDING, LM_HEAD, WeightFormats, plan_weights
+from pinfer.export.weights import WeightFormats, plan_weights
 from pinfer.runtime.weight_format import FLOAT32
 
+EMBEDDING, LM_HEAD = "model.embed_tokens.weight", "lm_head.weight"
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "hidden_size": 64,
@@ -61,14 +62,14 @@ def checkpoint(config=None, tensors=None, **more):
 @pytest.mark.parametrize("value", [None, ..., 16])
 def test_head_dim_is_hidden_size_by_heads_where_none_is_given(value):
     spec = read_spec(checkpoint({"head_dim": value}))
-    assert spec.layer.head_dim == 16 and spec.rotary.inv_freq.shape == (8,)
-    assert spec.layer == read_spec(checkpoint({"head_dim": 16})).layer
+    assert spec.layers[0].head_dim == 16 and spec.rotaries[0].inv_freq.shape == (8,)
+    assert spec.layers[0] == read_spec(checkpoint({"head_dim": 16})).layers[0]
 
 
 def test_head_dim_of_its_own():
     spec = read_spec(checkpoint({"head_dim": 32}))
-    assert spec.layer.head_dim == 32 and spec.layer.qkv_features == 6 * 32
-    assert spec.rotary.inv_freq.shape == (16,)
+    assert spec.layers[0].head_dim == 32 and spec.layers[0].qkv_features == 6 * 32
+    assert spec.rotaries[0].inv_freq.shape == (16,)
 
 
 # ---- tied embeddings ----
@@ -76,7 +77,7 @@ def test_head_dim_of_its_own():
 
 def weights(head=None):
     """Every tensor of a model with these sizes."""
-    layer = read_spec(checkpoint()).layer
+    layer = read_spec(checkpoint()).layers[0]
     hidden, inner = layer.hidden_size, layer.intermediate_size
     q, kv = layer.num_heads * layer.head_dim, layer.num_kv_heads * layer.head_dim
     shapes = {
@@ -103,7 +104,7 @@ COPY = torch.arange(20.0 * 64).view(20, 64)
 @pytest.mark.parametrize("head", [None, COPY])
 def test_tied_is_stored_once(head):
     plan = planned(True, head)
-    assert plan.head is plan.embedding and plan.warnings == ()
+    assert plan.head["linear_weight"] is plan.embedding and plan.warnings == ()
     assert [entry.name for entry in plan.tensors()].count("embedding.weight") == 1
     assert not any(LM_HEAD in dict(entry.sources) for entry in plan.tensors())
 
@@ -112,7 +113,7 @@ def test_tied_by_name_but_with_another_head():
     different = COPY.clone()
     different[19, 63] += 1
     plan = planned(True, different)
-    assert plan.head.sources == ((LM_HEAD, (20, 64)),)
+    assert plan.head["linear_weight"].sources == ((LM_HEAD, (20, 64)),)
     assert len(plan.warnings) == 1
     assert "tie_word_embeddings is true" in plan.warnings[0] and LM_HEAD in plan.warnings[0]
 
@@ -122,8 +123,8 @@ def test_untied_and_the_key_absent(tie):
     """The family's default is untied: a missing head is refused, never made up."""
     for head in (COPY, COPY + 1):
         plan = planned(tie, head)
-        assert plan.head.sources == ((LM_HEAD, (20, 64)),) and plan.warnings == ()
-        assert plan.head in plan.tensors() and plan.embedding in plan.tensors()
+        assert plan.head["linear_weight"].sources == ((LM_HEAD, (20, 64)),) and plan.warnings == ()
+        assert plan.head["linear_weight"] in plan.tensors() and plan.embedding in plan.tensors()
     with pytest.raises(ExportError, match=rf"{LM_HEAD}.* is missing.*tie_word_embeddings"):
         planned(tie, None)
 

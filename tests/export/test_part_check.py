@@ -16,24 +16,28 @@ from pinfer.export.part_check import check_part, sizes_to_run
 from pinfer.export.parts import decoder_layer
 from pinfer.export.providers import missing_symbols
 from pinfer.runtime.layers import modules
-from pinfer.runtime.layers.layer_spec import LayerSpec
+from pinfer.runtime.layers.layer_spec import HeadSpec, LayerSpec
 from pinfer.runtime.weight_format import FLOAT32
 
 SPEC = LayerSpec(
     hidden_size=48, intermediate_size=40, num_heads=3, num_kv_heads=1, head_dim=16,
-    rms_norm_eps=1e-5,
+    norm_eps=1e-5, attention_scale=0.25, rotary_dim=16,
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    part = decoder_layer(SPEC, FLOAT32, torch.float32, 16)
+    part = decoder_layer("decoder_layer", SPEC, 8, FLOAT32, torch.float32, 16)
     sources = inductor_sources.generate(part, trace.trace(part), "x86-64-v3")
     return artifact.build(part.name, sources, "x86-64-v3", tmp_path_factory.mktemp("part"))
 
 
 def test_a_compiled_part_equals_eager(built):
-    check_part(decoder_layer(SPEC, FLOAT32, torch.float32, 16), built, max_model_len=512)
+    check_part(
+        decoder_layer("decoder_layer", SPEC, 8, FLOAT32, torch.float32, 16),
+        built,
+        max_model_len=512,
+    )
 
 
 def test_sizes_hold_both_ends():
@@ -64,7 +68,7 @@ class WritesAnotherSlot(modules.DecoderLayer):
 
 @pytest.mark.parametrize(("kind", "what"), [(OtherNorm, "in y"), (WritesAnotherSlot, "in v_cache")])
 def test_a_difference_fails_the_export(built, kind, what):
-    part = decoder_layer(SPEC, FLOAT32, torch.float32, 16)
+    part = decoder_layer("decoder_layer", SPEC, 8, FLOAT32, torch.float32, 16)
     other = trace.Part(part.name, kind(SPEC, FLOAT32).eval(), part.inputs, part.output)
     with pytest.raises(ExportError, match=rf"decoder_layer: compiled code differs .* {what}"):
         check_part(other, built, max_model_len=512)
@@ -118,4 +122,4 @@ def test_what_no_provider_has():
     symbols = ("aoti_torch_proxy_executor_call_function", "aoti_torch_cpu_sort_stable", "Sleef_x")
     assert missing_symbols("torch", symbols) == [symbols[0], symbols[2]]
     assert missing_symbols("native", symbols) == list(symbols)
-    assert isinstance(modules.Head(SPEC, 10, FLOAT32), nn.Module)
+    assert isinstance(modules.Head(HeadSpec(48, 10, 1e-5), FLOAT32), nn.Module)

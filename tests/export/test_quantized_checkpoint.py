@@ -35,7 +35,7 @@ SHAPES = {
 FUSED = {
     "qkv_weight": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
     "output_weight": ["self_attn.o_proj"],
-    "gate_up_weight": ["mlp.gate_proj", "mlp.up_proj"],
+    "up_weight": ["mlp.gate_proj", "mlp.up_proj"],
     "down_weight": ["mlp.down_proj"],
 }
 LAYERS = [f"model.layers.{i}." for i in range(2)]
@@ -938,7 +938,7 @@ def test_a_layer_of_another_shape(original, tmp_path):
 GGUF_PARTS = {
     "qkv_weight": ["attn_q", "attn_k", "attn_v"],
     "output_weight": ["attn_output"],
-    "gate_up_weight": ["ffn_gate", "ffn_up"],
+    "up_weight": ["ffn_gate", "ffn_up"],
     "down_weight": ["ffn_down"],
 }
 GGUF_NAMES = {
@@ -1065,7 +1065,7 @@ def test_gguf_values_that_are_not_finite(tmp_path, kind, place, value, quantize)
     made.write_gguf(path, tensors)
     checkpoint, _, plan = planned(path, quantize)
     with pytest.raises(ExportError) as caught:
-        stored_tensor(plan.layers[0]["gate_up_weight"], checkpoint)
+        stored_tensor(plan.layers[0]["up_weight"], checkpoint)
     assert str(path) in str(caught.value) and ours(name) in str(caught.value), caught.value
 
 
@@ -1079,7 +1079,7 @@ def test_gguf_minimum_beyond_float16(tmp_path):
     made.write_gguf(tmp_path / "m.gguf", tensors)
     checkpoint, _, plan = planned(tmp_path / "m.gguf", "int4")
     with pytest.raises(ExportError, match=rf"m\.gguf: tensor {ours(name)}: .*float16"):
-        stored_tensor(plan.layers[0]["gate_up_weight"], checkpoint)
+        stored_tensor(plan.layers[0]["up_weight"], checkpoint)
 
 
 @pytest.mark.parametrize(

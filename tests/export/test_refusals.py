@@ -61,7 +61,7 @@ def refuse(model, *parts, last_stage="read", **options):
     [
         ({"architectures": ["GrokForCausalLM"]}, ["GrokForCausalLM", "LlamaForCausalLM"]),
         ({"architectures": ...}, ["architectures"]),
-        ({"hidden_act": "gelu"}, ["hidden_act", "gelu"]),
+        ({"hidden_act": "mish"}, ["hidden_act", "mish"]),
         ({"frobnication_factor": 2}, ["frobnication_factor=2"]),
         ({"quantization_config": {"bits": 4}}, ["quantization_config"]),
         ({"num_hidden_layers": "two"}, ["num_hidden_layers", "two"]),
@@ -84,7 +84,8 @@ def test_config(model, changes, parts):
     ("changes", "parts"),
     [
         ({"rope_scaling": {"rope_type": "novel"}}, ["novel"]),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, ["yarn"]),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, ["dynamic"]),
+        ({"rope_scaling": {"rope_type": "yarn"}}, ["yarn", "factor"]),
         ({"rope_scaling": {"type": "linear", "rope_type": "llama3", "factor": 2}}, ["disagree"]),
         ({"rope_scaling": {"type": "linear"}}, ["linear", "factor"]),
         ({"rope_scaling": {"type": "linear", "factor": 0}}, ["factor"]),
@@ -236,7 +237,7 @@ def test_exit_codes_and_last_line(model, tmp_path):
         result = run(*arguments)
         assert result.returncode == 2, result.stderr
         assert result.stderr.strip().splitlines()[-1].startswith("pinfer-export: error: ")
-    edit_config(model, hidden_act="gelu")
+    edit_config(model, hidden_act="mish")
     result = run(model, "-o", tmp_path / "out")
     assert result.returncode == 1
     assert result.stderr.strip().splitlines()[-1].startswith("pinfer-export: error: ")

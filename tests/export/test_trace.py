@@ -11,40 +11,36 @@ from pinfer.export import artifact, inductor_sources, parts, trace
 from pinfer.export.config import ExportConfig
 from pinfer.export.errors import ExportError
 from pinfer.export.exporter import export
-from pinfer.export.models.spec import ModelSpec, RotarySpec
 from pinfer.export.part import FREE_DIMENSIONS, Part, PartInput, example_sizes, fixed_sizes
 from pinfer.export.part_check import check_part
 from pinfer.runtime.layers import modules
-from pinfer.runtime.layers.layer_spec import LayerSpec
+from pinfer.runtime.layers.layer_spec import HeadSpec, LayerSpec
 from pinfer.runtime.weight_format import FLOAT32
 
 USUAL = LayerSpec(
     hidden_size=64, intermediate_size=96, num_heads=4, num_kv_heads=4, head_dim=16,
-    rms_norm_eps=1e-5,
+    norm_eps=1e-5, attention_scale=0.25, rotary_dim=16,
 )  # fmt: skip
 # Sizes of the model that are the usual example sizes: 23 tokens, 29 and 13 blocks, 7 logits, 5
 # requests (and 6 = 5 + 1).
 COLLIDING = LayerSpec(
     hidden_size=23, intermediate_size=29, num_heads=6, num_kv_heads=2, head_dim=26,
-    rms_norm_eps=1e-5,
+    norm_eps=1e-5, attention_scale=0.25, rotary_dim=26,
 )  # fmt: skip
 ONE_HEAD = LayerSpec(
     hidden_size=29, intermediate_size=7, num_heads=1, num_kv_heads=1, head_dim=10,
-    rms_norm_eps=1e-5,
+    norm_eps=1e-5, attention_scale=0.25, rotary_dim=10,
 )  # fmt: skip
 
 
-def model_spec(layer, vocab_size):
-    return ModelSpec(
-        architecture="LlamaForCausalLM", num_layers=1, vocab_size=vocab_size,
-        max_position_embeddings=64, tie_word_embeddings=False, layer=layer,
-        rotary=RotarySpec(torch.ones(layer.head_dim // 2)),
-    )  # fmt: skip
-
-
 def model_parts(layer, vocab_size):
-    spec = model_spec(layer, vocab_size)
-    return parts.decoder_layer(layer, FLOAT32, torch.float32, 16), parts.head(spec, FLOAT32)
+    head = HeadSpec(hidden_size=layer.hidden_size, vocab_size=vocab_size, norm_eps=1e-5)
+    return (
+        parts.decoder_layer(
+            "decoder_layer", layer, layer.rotary_dim // 2, FLOAT32, torch.float32, 16
+        ),
+        parts.head(head, FLOAT32),
+    )
 
 
 def test_usual_examples_where_no_size_is_taken():
