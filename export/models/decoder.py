@@ -106,7 +106,8 @@ def of_type(
     """A layer of each type; those of "sliding_attention" see sliding_window positions."""
     if "sliding_attention" in types and sliding_window == 0:
         raise ExportError(
-            f"{reader.source}: layers have sliding attention, but sliding_window is not set"
+            f"{reader.source}: config key 'layer_types' has sliding attention, but sliding_window"
+            " is not set"
         )
     windows = {"full_attention": 0, "sliding_attention": sliding_window}
     return [replace(layer, sliding_window=windows[kind]) for kind in types]
