@@ -38,6 +38,13 @@ EngineConfig read_config(const Json& json) {
   return config;
 }
 
+KVCacheConfig read_kv_cache_config(const Json& json) {
+  const EngineConfig config = read_config(json);
+  const auto windows = json.value("layer_windows", std::vector<int32_t>{0});
+  if (windows.empty()) throw std::invalid_argument("layer_windows is empty");
+  return make_kv_cache_config(windows, config.block_size, config.max_model_len);
+}
+
 std::vector<int32_t> read_prompt(const Json& json) {
   if (!json.contains("prompt_ranges")) {
     return json.at("prompt_token_ids").get<std::vector<int32_t>>();
@@ -89,11 +96,16 @@ const char* kind_name(ScheduledKind kind) {
   return "";
 }
 
+// Recorded traces have one group of layers and say its block ids alone.
+Json block_ids_json(const std::vector<std::vector<int32_t>>& block_ids) {
+  return block_ids.size() == 1 ? Json(block_ids.front()) : Json(block_ids);
+}
+
 class Replay {
  public:
   explicit Replay(const Json& trace)
       : trace_(trace),
-        scheduler_(read_config(trace.at("config")), trace.at("config").value("sliding_window", 0)) {
+        scheduler_(read_config(trace.at("config")), read_kv_cache_config(trace.at("config"))) {
     for (const Json& request : trace.at("requests")) {
       request_json_[request.at("request_id").get<std::string>()] = &request;
       last_arrival_ = std::max(last_arrival_, arrival_step(request));
@@ -134,7 +146,7 @@ class Replay {
                            {"num_scheduled_tokens", request.num_scheduled_tokens()},
                            {"num_computed_tokens", request.num_computed_tokens},
                            {"kind", kind_name(request.kind)},
-                           {"new_block_ids", request.new_block_ids}});
+                           {"new_block_ids", block_ids_json(request.new_block_ids)}});
       if (request.kind != ScheduledKind::RUNNING) {
         num_cached_tokens[request.request_id] = request.num_computed_tokens;
       }

@@ -55,6 +55,11 @@ class Model:
         return self.manifest["kv_cache"]["block_size"]
 
     @property
+    def layer_windows(self) -> list[int]:
+        """By layer: the tokens that a token attends to, itself included; 0 = all."""
+        return [0] * len(self.layers)
+
+    @property
     def attention_scaling(self) -> float:
         return self.manifest["rotary"]["attention_scaling"]
 
