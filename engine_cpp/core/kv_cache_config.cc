@@ -15,13 +15,14 @@ int32_t num_groups_of(size_t num_layers, int32_t group_size) {
   return (static_cast<int32_t>(num_layers) + group_size - 1) / group_size;
 }
 
-// Over all kinds; 0 if the size pads a kind by more than a sixth of its layers.
+// Over all kinds; 0 if the size pads one too much.
 int32_t count_groups(const LayersByWindow& kinds, int32_t group_size) {
   int32_t num_groups = 0;
   for (const auto& [window, layers] : kinds) {
     const int32_t num_needed = num_groups_of(layers.size(), group_size);
     const int32_t num_padded = num_needed * group_size - static_cast<int32_t>(layers.size());
-    if (num_padded * 6 > static_cast<int32_t>(layers.size())) return 0;
+    const int32_t least_layers_per_padded = window == 0 ? 12 : 6;
+    if (num_padded * least_layers_per_padded > static_cast<int32_t>(layers.size())) return 0;
     num_groups += num_needed;
   }
   return num_groups;

@@ -54,8 +54,9 @@ KVCacheConfig uniform_kv_cache_config(int32_t num_layers, int32_t block_size,
 // that no request of max_model_len outgrows counts as none.
 //
 // Layers of a kind are dealt out to as many groups as they need at one size for all kinds. That
-// size is the one with the fewest groups, then the least padding, among those that pad no kind by
-// more than a sixth of its layers. REQUIRES: at least one layer.
+// size is the one with the fewest groups, then the least padding, among those that pad full
+// attention by no more than a twelfth of its layers (it is paid for the whole length of requests),
+// other kinds by no more than a sixth. REQUIRES: at least one layer.
 KVCacheConfig make_kv_cache_config(std::span<const int32_t> layer_windows, int32_t block_size,
                                    int32_t max_model_len);
 

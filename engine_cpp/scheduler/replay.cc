@@ -20,6 +20,7 @@ EngineConfig read_config(const Json& json) {
   EngineConfig config;
   config.block_size = json.value("block_size", config.block_size);
   config.num_blocks = json.at("num_blocks");
+  config.max_model_len = json.at("max_model_len");
   config.max_num_seqs = json.value("max_num_seqs", config.max_num_seqs);
   config.max_num_batched_tokens =
       json.value("max_num_batched_tokens", config.max_num_batched_tokens);
@@ -30,11 +31,9 @@ EngineConfig read_config(const Json& json) {
   config.watermark = json.value("watermark", config.watermark);
   config.scheduler_reserve_full_isl =
       json.value("scheduler_reserve_full_isl", config.scheduler_reserve_full_isl);
-  // Recorded pools may be too small for a request of max_model_len; no request there is that long.
   if (const Status status = config.validate(); !status.ok()) {
     throw std::invalid_argument(status.message());
   }
-  config.max_model_len = json.at("max_model_len");
   return config;
 }
 

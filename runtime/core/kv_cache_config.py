@@ -97,8 +97,9 @@ def make_kv_cache_config(
     window that no request of max_model_len outgrows counts as none.
 
     Layers of a kind are dealt out to as many groups as they need at one size for all kinds. That
-    size is the one with the fewest groups, then the least padding, among those that pad no kind by
-    more than a sixth of its layers.
+    size is the one with the fewest groups, then the least padding, among those that pad full
+    attention by no more than a twelfth of its layers (it is paid for the whole length of requests),
+    other kinds by no more than a sixth.
     """
     kinds: LayersByWindow = {}
     for layer, window in enumerate(layer_windows):
@@ -113,12 +114,13 @@ def make_kv_cache_config(
 
 
 def _count_groups(kinds: LayersByWindow, group_size: int) -> int:
-    """Over all kinds; 0 if the size pads a kind by more than a sixth of its layers."""
+    """Over all kinds; 0 if the size pads one too much."""
     num_groups = 0
-    for layers in kinds.values():
+    for window, layers in kinds.items():
         num_needed = -(-len(layers) // group_size)
         num_padded = num_needed * group_size - len(layers)
-        if num_padded * 6 > len(layers):
+        least_layers_per_padded = 12 if window == 0 else 6
+        if num_padded * least_layers_per_padded > len(layers):
             return 0
         num_groups += num_needed
     return num_groups

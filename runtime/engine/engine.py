@@ -43,12 +43,17 @@ class Engine:
         kv_cache_config = make_kv_cache_config(
             model.layer_windows, config.block_size, config.max_model_len
         )
+        per_request = kv_cache_config.max_blocks_held(
+            config.max_model_len, config.max_num_batched_tokens
+        )
         if config.num_blocks == 0:
-            per_request = kv_cache_config.max_blocks_held(
-                config.max_model_len, config.max_num_batched_tokens
-            )
             config = replace(config, num_blocks=per_request + 2)
         config.validate()
+        if per_request > config.num_blocks - 1:
+            raise ValueError(
+                f"num_blocks {config.num_blocks} (one is the null block) cannot hold one request "
+                f"of max_model_len {config.max_model_len}, which needs {per_request} blocks"
+            )
         self._eos_token_ids = list(model.manifest["text"]["eos_token_ids"])
         self._core = EngineCore(
             config,

@@ -5,7 +5,6 @@ what a trace may hold)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from pinfer.runtime.core.engine_config import EngineConfig, SchedulingPolicy
@@ -28,6 +27,7 @@ def _read_config(json: Mapping[str, Any]) -> EngineConfig:
     names = (
         "block_size",
         "num_blocks",
+        "max_model_len",
         "max_num_seqs",
         "max_num_batched_tokens",
         "enable_prefix_caching",
@@ -39,9 +39,8 @@ def _read_config(json: Mapping[str, Any]) -> EngineConfig:
         scheduling_policy=SchedulingPolicy(json.get("policy", "fcfs")),
         **{name: json[name] for name in names if name in json},
     )
-    # Recorded pools may be too small for a request of max_model_len; no request there is that long.
     config.validate()
-    return replace(config, max_model_len=json["max_model_len"])
+    return config
 
 
 def read_kv_cache_config(json: Mapping[str, Any]) -> KVCacheConfig:

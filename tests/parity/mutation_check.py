@@ -22,6 +22,9 @@ QUEUE = "scheduler/request_queue.py"
 SPEC = "core/kv_cache_spec.py"
 KV_CONFIG = "core/kv_cache_config.py"
 HASH = "kv_cache/block_hash.py"
+# A scheduler that goes round for ever is noticed, too.
+MAX_CPU_SECONDS = 120
+MAX_BYTES = 2 << 30
 # what breaks, file, text, its replacement
 MUTATIONS = (
     (
@@ -319,7 +322,8 @@ def tests_pass(package: Path) -> bool:
          "python"],
     )  # fmt: skip
     for step in steps:
-        if subprocess.run(step, cwd=ROOT, env=environment, capture_output=True).returncode != 0:
+        command = ["prlimit", f"--as={MAX_BYTES}", f"--cpu={MAX_CPU_SECONDS}", *step]
+        if subprocess.run(command, cwd=ROOT, env=environment, capture_output=True).returncode != 0:
             return False
     return True
 
