@@ -43,7 +43,7 @@ class GgufArchitecture:
     rotary: str = "whole"  # of each head; "partial": as the file says; "none"
     # Rows of queries and keys are stored in pairs that rotate together, not in halves.
     in_pairs: bool = False
-    more: Callable[[Metadata, Tensors, Config], Config] = lambda *_: {}
+    more: Callable[[Metadata, Config], Config] = lambda *_: {}
 
 
 COMMON_KEYS = {
@@ -86,16 +86,16 @@ def _layer_types(metadata: Metadata) -> Config:
     return {"layer_types": [kinds[bool(switch)] for switch in pattern]}
 
 
-def _gemma2(metadata: Metadata, tensors: Tensors, config: Config) -> Config:
+def _gemma2(metadata: Metadata, config: Config) -> Config:
     return _gemma_scale(metadata, config) | _layer_types(metadata)
 
 
-def _gemma3(metadata: Metadata, tensors: Tensors, config: Config) -> Config:
+def _gemma3(metadata: Metadata, config: Config) -> Config:
     local = metadata.number("rope.freq_base_swa", 10000.0)
-    return _gemma2(metadata, tensors, config) | {"rope_local_base_freq": local}
+    return _gemma2(metadata, config) | {"rope_local_base_freq": local}
 
 
-def _phi3(metadata: Metadata, tensors: Tensors, config: Config) -> Config:
+def _phi3(metadata: Metadata, config: Config) -> Config:
     window = metadata.get("attention.sliding_window", 0)
     original = metadata.get("rope.scaling.original_context_length")
     return {
@@ -104,22 +104,13 @@ def _phi3(metadata: Metadata, tensors: Tensors, config: Config) -> Config:
     }
 
 
-def _granite(metadata: Metadata, tensors: Tensors, config: Config) -> Config:
+def _granite(metadata: Metadata, config: Config) -> Config:
     scale = metadata.number("attention.scale", 0.0)
     return {"attention_multiplier": scale or config["head_dim"] ** -0.5}
 
 
-def _layers_without_experts(tensors: Tensors, config: Config) -> list[int]:
-    layers = range(config["num_hidden_layers"])
-    return [i for i in layers if f"blk.{i}.ffn_gate_inp.weight" not in tensors]
-
-
-def _qwen2_moe(metadata: Metadata, tensors: Tensors, config: Config) -> Config:
-    return {"mlp_only_layers": _layers_without_experts(tensors, config)}
-
-
-def _qwen3_moe(metadata: Metadata, tensors: Tensors, config: Config) -> Config:
-    return {**_qwen2_moe(metadata, tensors, config), "norm_topk_prob": True}
+def _qwen3_moe(metadata: Metadata, config: Config) -> Config:
+    return {"norm_topk_prob": True}
 
 
 MIXTRAL = GgufArchitecture(
@@ -138,7 +129,6 @@ ARCHITECTURES: Mapping[str, GgufArchitecture] = {
             "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
         },
         biases={"qkv_bias": "attn_q"},
-        more=_qwen2_moe,
     ),
     "qwen3": GgufArchitecture("Qwen3ForCausalLM", biases=ATTENTION_BIAS),
     "qwen3moe": GgufArchitecture(
@@ -249,7 +239,7 @@ def model_config(
     if architecture.rotary != "none":
         partial = architecture.rotary == "partial"
         config |= rotary_config(metadata, tensors, config["head_dim"], partial)
-    config |= architecture.more(metadata, tensors, config)
+    config |= architecture.more(metadata, config)
     metadata.refuse_unread()
     return config
 
