@@ -9,10 +9,12 @@ from pinfer.export.checkpoint import Checkpoint, NoTensors
 from pinfer.export.errors import ExportError
 from pinfer.export.json_file import read_json_object
 from pinfer.export.quantized_checkpoint import QuantizedSource
-from pinfer.export.safetensors_file import SafetensorsSource, open_directory
+from pinfer.export.safetensors_file import SafetensorsSource
 from pinfer.export.template_tree import named_templates
 from pinfer.export.tokenizer_added_tokens import tokens_to_add, with_added_tokens
 from pinfer.export.tokenizer_special_tokens import named_special_values
+from pinfer.export.torch_file import TorchSource
+from pinfer.export.weight_files import open_directory
 
 LICENCE_PATTERNS = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*")
 
@@ -46,7 +48,9 @@ def read_model_dir(directory: Path, text_only: bool = False) -> Checkpoint:
     )
 
 
-def _read_tensors(directory: Path, config: dict[str, Any]) -> SafetensorsSource | QuantizedSource:
+def _read_tensors(
+    directory: Path, config: dict[str, Any]
+) -> SafetensorsSource | TorchSource | QuantizedSource:
     """Takes what it has understood out of the config."""
     source = open_directory(directory)
     quantization = config.pop("quantization_config", None)
