@@ -313,6 +313,8 @@ def tests_pass(package: Path) -> bool:
     tests = [
         "tests/runtime/test_scheduler.py",
         "tests/runtime/test_kv_cache.py",
+        "tests/runtime/test_kv_cache_config.py",
+        "tests/runtime/test_kv_cache_traces.py",
         "tests/parity/test_scheduler_scenarios.py",
         "tests/parity/test_kv_cache_groups.py",
     ]
