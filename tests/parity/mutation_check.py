@@ -150,8 +150,8 @@ MUTATIONS = (
     (
         "a hit goes on behind a gap",
         MANAGER,
-        "                _resize_tables(kind, j, block_ids)\n                return j\n",
-        "                continue\n",
+        "                if block_id is None:\n                    break\n",
+        "                if block_id is None:\n                    continue\n",
     ),
     ("no gate for the whole prompt", MANAGER, "if self._reserve_full_isl:", "if False:"),
     (
