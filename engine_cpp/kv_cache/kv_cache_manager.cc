@@ -65,12 +65,16 @@ size_t KVCacheManager::find_from_start(const Kind& kind, std::span<const BlockHa
     resize_tables(kind, hashes.size(), block_ids);
     return hashes.size();
   }
-  for (size_t j = 0; j < hashes.size(); ++j) {
-    resize_tables(kind, j + 1, block_ids);
-    if (find_block(kind, hashes[j], j, block_ids)) continue;
-    resize_tables(kind, j, block_ids);
-    return j;
+  for (int32_t g = kind.first_group; g < kind.end_group; ++g) {
+    std::vector<int32_t>& table = block_ids[static_cast<size_t>(g)];
+    for (const BlockHash& hash : hashes) {
+      const auto id = block_pool_.find_cached_block(hash, g);
+      if (!id) break;
+      table.push_back(*id);
+    }
+    hashes = hashes.first(table.size());
   }
+  resize_tables(kind, hashes.size(), block_ids);
   return hashes.size();
 }
 

@@ -88,11 +88,15 @@ class KVCacheManager:
         if len(block_ids[kind.group_ids[0]]) >= len(hashes):  # of an earlier round
             _resize_tables(kind, len(hashes), block_ids)
             return len(hashes)
-        for j, block_hash in enumerate(hashes):
-            _resize_tables(kind, j + 1, block_ids)
-            if not self._find_block(kind, block_hash, j, block_ids):
-                _resize_tables(kind, j, block_ids)
-                return j
+        for group_id in kind.group_ids:
+            table = block_ids[group_id]
+            for block_hash in hashes:
+                block_id = self.block_pool.find_cached_block(block_hash, group_id)
+                if block_id is None:
+                    break
+                table.append(block_id)
+            hashes = hashes[: len(table)]
+        _resize_tables(kind, len(hashes), block_ids)
         return len(hashes)
 
     def _find_window(self, kind: _Kind, hashes: list[bytes], block_ids: BlockIds) -> int:

@@ -150,8 +150,8 @@ MUTATIONS = (
     (
         "a hit goes on behind a gap",
         MANAGER,
-        "                _resize_tables(kind, j, block_ids)\n                return j\n",
-        "                continue\n",
+        "                if block_id is None:\n                    break\n",
+        "                if block_id is None:\n                    continue\n",
     ),
     ("no gate for the whole prompt", MANAGER, "if self._reserve_full_isl:", "if False:"),
     (
@@ -313,6 +313,8 @@ def tests_pass(package: Path) -> bool:
     tests = [
         "tests/runtime/test_scheduler.py",
         "tests/runtime/test_kv_cache.py",
+        "tests/runtime/test_kv_cache_config.py",
+        "tests/runtime/test_kv_cache_traces.py",
         "tests/parity/test_scheduler_scenarios.py",
         "tests/parity/test_kv_cache_groups.py",
     ]
