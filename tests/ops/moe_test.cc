@@ -202,7 +202,7 @@ TEST_P(MoeTest, RowsAloneAndTogetherForAnyNumberOfThreads) {
 // More rows than are held at a time, so that experts are cut and tokens come back.
 TEST_P(MoeTest, PortionsOfRowsDoNotMatter) {
   for (const Format& format : kFormats) {
-    const Problem p(format, {3000, 18, 5, 3, 3});
+    const Problem p(format, {3000, 18, 5, 4, 3});
     ThreadPool pool(3);
     ThreadPool::Scope scope(&pool);
     const std::vector<float> whole = p.run();
