@@ -17,9 +17,13 @@ namespace pinfer {
 // Not thread-safe: the engine thread owns it.
 class EngineCore {
  public:
-  // REQUIRES: config is valid, max_model_len and num_blocks are known.
-  EngineCore(const EngineConfig& config, std::unique_ptr<Executor> executor, Sampler sampler)
-      : scheduler_(config), executor_(std::move(executor)), sampler_(std::move(sampler)) {}
+  // REQUIRES: config is valid, max_model_len and num_blocks are known; the executor's cache is
+  // laid out by kv_cache_config.
+  EngineCore(const EngineConfig& config, KVCacheConfig kv_cache_config,
+             std::unique_ptr<Executor> executor, Sampler sampler)
+      : scheduler_(config, std::move(kv_cache_config)),
+        executor_(std::move(executor)),
+        sampler_(std::move(sampler)) {}
 
   Status add_request(std::unique_ptr<Request> request) {
     return scheduler_.add_request(std::move(request));

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pinfer.runtime.core.engine_config import EngineConfig
+from pinfer.runtime.core.kv_cache_config import KVCacheConfig
 from pinfer.runtime.core.model_runner_output import ModelRunnerOutput, PromptLogprobs
 from pinfer.runtime.core.request import Request, RequestStatus
 from pinfer.runtime.core.request_output import RequestOutput
@@ -20,10 +21,17 @@ PROMPT_LOGITS_ROWS = 64
 
 
 class EngineCore:
-    """config: valid, max_model_len and num_blocks known."""
+    """config: valid, max_model_len and num_blocks known. The executor's cache is laid out by
+    kv_cache_config."""
 
-    def __init__(self, config: EngineConfig, executor: ModelRunner, sampler: Sampler) -> None:
-        self._scheduler = Scheduler(config)
+    def __init__(
+        self,
+        config: EngineConfig,
+        kv_cache_config: KVCacheConfig,
+        executor: ModelRunner,
+        sampler: Sampler,
+    ) -> None:
+        self._scheduler = Scheduler(config, kv_cache_config)
         self._executor = executor
         self._sampler = sampler
 
