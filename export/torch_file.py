@@ -6,6 +6,7 @@ file: a file that asks for anything else is refused. Storages are mapped, not re
 
 from __future__ import annotations
 
+import os
 import pickle
 import zipfile
 from collections import Counter
@@ -24,6 +25,8 @@ DTYPE_NAMES = {
     torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
     torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
+# Of a zip archive without a comment, which torch writes none of.
+END_RECORD, END_RECORD_BYTES = b"PK\x05\x06", 22
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,10 @@ def read_torch_file(path: Path) -> dict[str, TorchEntry]:
 def _record_sizes(path: Path) -> Counter[int]:
     """How many records of data of each size the file has."""
     try:
+        with path.open("rb") as file:
+            file.seek(-min(END_RECORD_BYTES, path.stat().st_size), os.SEEK_END)
+            if not file.read().startswith(END_RECORD):
+                raise zipfile.BadZipFile("it does not end as a zip archive does")
         with zipfile.ZipFile(path) as archive:
             infos = archive.infolist()
     except (zipfile.BadZipFile, OSError, NotImplementedError) as error:

@@ -99,7 +99,7 @@ def rotary_settings_by_type(reader: ConfigReader, thetas: dict[str, float]) -> d
 def make_rotary(reader: ConfigReader, settings: Settings, head_dim: int) -> RotarySpec:
     settings = dict(settings)
     kind = settings.pop("rope_type", "default")
-    if kind not in ROTARY_KEYS:
+    if not isinstance(kind, str) or kind not in ROTARY_KEYS:
         raise ExportError(
             f"{reader.source}: rope_type {kind!r} is not supported (supported:"
             f" {', '.join(ROTARY_KEYS)})"

@@ -19,6 +19,7 @@ from pinfer.runtime.weight_format import FLOAT32
 
 pytestmark = pytest.mark.slow
 NUM_TOKENS = 32  # generated for each prompt
+END_ID = 1
 TOLERANCE = 2e-5  # of the logits' scale
 PROMPTS = [
     "The capital of France is", "Water boils at", "Once upon a time", "def fibonacci(n):",
@@ -69,7 +70,7 @@ def test_ids_of_transformers(checkpoint, their_tokenizer):
 def test_text(checkpoint):
     """The file has no chat template: it is the base model."""
     text = build_text(checkpoint)
-    assert text.eos_token_ids == (1,) and text.bos_token_id == 2
+    assert text.eos_token_ids == (END_ID,) and text.bos_token_id == 2
     assert text.chat_template_json is None
 
 
@@ -81,17 +82,17 @@ def test_greedy_generation_and_logits_of_transformers(path, checkpoint, their_to
     theirs = transformers.AutoModelForCausalLM.from_pretrained(
         path.parent, gguf_file=path.name, dtype=torch.float32, attn_implementation="eager"
     ).eval()
-    for prompt in PROMPTS:
-        ids = their_tokenizer(prompt, return_tensors="pt")["input_ids"]
+    their_tokenizer.padding_side = "left"
+    batch = their_tokenizer(PROMPTS, return_tensors="pt", padding=True)
+    with torch.no_grad():
+        generated = theirs.generate(
+            **batch, max_new_tokens=NUM_TOKENS, min_new_tokens=NUM_TOKENS, do_sample=False
+        )
+    for prompt, row, mask in zip(PROMPTS, generated, batch["attention_mask"], strict=True):
+        whole = row[mask.argmax() :]
         with torch.no_grad():
-            whole = theirs.generate(
-                ids, max_new_tokens=NUM_TOKENS, min_new_tokens=NUM_TOKENS, do_sample=False
-            )
-            expected = theirs(whole).logits[0]
-        hidden = model.hidden_states(whole[0].int())
-        found = model.logits(hidden)
-        scale = expected.abs().max()
-        assert (found - expected).abs().max() <= TOLERANCE * scale, prompt
-        generated = found[ids.shape[1] - 1 : -1]
-        generated[:, 1] = -torch.inf  # min_new_tokens: no end
-        assert generated.argmax(1).tolist() == whole[0, ids.shape[1] :].tolist(), prompt
+            expected = theirs(whole[None]).logits[0]
+        found = model.logits(model.hidden_states(whole.int()))
+        assert (found - expected).abs().max() <= TOLERANCE * expected.abs().max(), prompt
+        found[:, END_ID] = -torch.inf  # by min_new_tokens
+        assert found[-NUM_TOKENS - 1 : -1].argmax(1).equal(whole[-NUM_TOKENS:]), prompt

@@ -114,11 +114,16 @@ def test_shards(original, model):
         read_checkpoint(model)
 
 
-@pytest.mark.parametrize("cut", [0, 7, 100, 5_000, -1, -4_096])
-def test_a_shortened_file(original, model, cut):
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+
+
+@pytest.mark.parametrize("kept", [0, 7, 100, 5_000, -1, -4_096, "longer", "pointer"])
+def test_a_damaged_file(original, model, kept):
     path = model / "pytorch_model.bin"
     torch.save(load_file(original / "model.safetensors"), path)
-    path.write_bytes(path.read_bytes()[:cut])
+    whole = path.read_bytes()
+    other = {"longer": whole + bytes(100), "pointer": POINTER}
+    path.write_bytes(other[kept] if kept in other else whole[:kept])
     with pytest.raises(ExportError, match=r"pytorch_model\.bin: .*incomplete download\?"):
         read_checkpoint(model)
 
