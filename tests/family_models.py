@@ -210,7 +210,7 @@ def make_checkpoint(family: str, variant: str, folder: Path) -> Path:
             else:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     model.save_pretrained(target, safe_serialization=True)
-    (target / "tokenizer.json").write_text(tiny_models.tokenizer_json())
+    (target / "tokenizer.json").write_text(tiny_models.tokenizer_json(USUAL["vocab_size"]))
     (target / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>"}))
     return target
 

@@ -61,11 +61,13 @@ VARIANTS = {
 }
 
 
-def tokenizer_json() -> str:
-    """A byte-level tokenizer of 256 bytes and three special tokens."""
+def tokenizer_json(vocab_size: int = 0) -> str:
+    """A byte-level tokenizer of 256 bytes and three special tokens, and of others that no text has
+    up to vocab_size."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {"<unk>": 0, "<s>": 1, "</s>": 2}
     vocabulary |= {character: i + 3 for i, character in enumerate(alphabet)}
+    vocabulary |= {f"unused{i}": i for i in range(len(vocabulary), vocab_size)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

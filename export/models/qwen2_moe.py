@@ -28,7 +28,9 @@ def read_spec(reader: ConfigReader, architecture: str) -> ModelSpec:
         normalize_experts=boolean(reader, "norm_topk_prob", False),
     )
     layers = sparse_layers(reader, dense, sparse)
-    size = window(reader, 4096) if boolean(reader, "use_sliding_window", False) else 0
+    size = window(reader, 4096)
+    if not boolean(reader, "use_sliding_window", False):
+        size = 0
     full = reader.get("max_window_layers", 28)
     default = [
         "sliding_attention" if size and i % 2 == 0 and i < full else "full_attention"

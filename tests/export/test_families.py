@@ -125,6 +125,8 @@ WITHOUT_EFFECT = {
         "original_max_position_embeddings",
     ): "of rotary scaling, which the plain variant lacks",
     ("qwen2", "max_window_layers"): "of the window, which is switched off",
+    ("qwen2_moe", "use_sliding_window"): "layer_types wins, and lists no window",
+    ("qwen3_moe", "use_sliding_window"): "of a window, and there is none",
     ("qwen2", "use_sliding_window"): "of layers from max_window_layers on, and there are none",
     ("qwen3", "use_sliding_window"): "of layers from max_window_layers on, and there are none",
     ("qwen2", "sliding_window"): "of the window, which is switched off",
