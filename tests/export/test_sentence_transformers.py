@@ -116,5 +116,5 @@ def test_every_family_has_a_model_without_a_head(family):
     """Known by its name, so that what is missing is the config's keys."""
     base = {"GPT2LMHeadModel": "GPT2Model", "Gemma3ForCausalLM": "Gemma3TextModel"}
     name = base.get(family, family.replace("ForCausalLM", "Model"))
-    with pytest.raises(ExportError, match="hidden_size|num_|max_|n_|moe_"):
+    with pytest.raises(ExportError, match=r"hidden_size|num_|max_|n_|moe_"):
         read_spec(checkpoint(architectures=[name]), embeds=True)
