@@ -72,9 +72,11 @@ test-slow: build-tests fuzz
 	ctest --no-tests=error --test-dir $(BUILD) --output-on-failure
 	$(BIN)/python -m pytest -q
 
-# The part of the slow tests that CI runs: killed and racing exports, parts that only libtorch runs.
+# The part of the slow tests that CI runs: killed and racing exports, parts that only libtorch runs, a
+# model of each layer structure.
 test-slow-subset: build-tests
 	$(BIN)/python -m pytest -q -m slow tests/export/test_export_faults.py tests/export/test_part_check.py
+	$(BIN)/python -m pytest -q -m slow tests/e2e/test_families.py -k structure
 
 # libFuzzer targets (clang) under AddressSanitizer and UndefinedBehaviorSanitizer, one after the other.
 FUZZ_SECONDS ?= 600

@@ -35,6 +35,13 @@ enum {
   PINFER_BFLOAT16 = 15,
 };
 
+// Activations of pinfer_moe.
+enum {
+  PINFER_SILU = 0,
+  PINFER_GELU = 1,       // by the error function
+  PINFER_GELU_TANH = 2,  // its approximation by tanh
+};
+
 enum {
   PINFER_OPS_OK = 0,
   PINFER_OPS_INVALID_ARGUMENT = 1,
@@ -99,6 +106,29 @@ PINFER_API int32_t pinfer_paged_attention(
     double logit_softcap, int64_t num_tokens, int64_t num_requests, int64_t num_heads,
     int64_t num_kv_heads, int64_t head_dim, int64_t num_blocks, int64_t block_size,
     int64_t max_blocks, float* out);
+
+// A mixture of experts, each a gated MLP: every row goes to experts_per_token of num_experts, and
+// out [num_tokens, hidden_size] is the sum of weight * down(activation(gate(x)) * up(x)) over
+// them.
+//
+//   x [num_tokens, hidden_size]
+//   router_logits [num_tokens, num_experts]
+//   gate_up_weight   the experts' weights one after another, each packed by itself as for
+//                    pinfer_linear, with 2 * intermediate_size outputs (gate, then up) and
+//                    hidden_size inputs
+//   down_weight      the same, with hidden_size outputs and intermediate_size inputs
+//   normalize        0, or not: whether a row's weights are divided by their sum
+//   activation       PINFER_SILU, ...
+//
+// A row's weights are the softmax of its logits over all experts, of which the largest are taken;
+// where they are equal, those of the lower experts. The sum is in ascending order of experts, in
+// float32. A row with a logit that is NaN (or one of +infinity) is NaN as a whole.
+PINFER_API int32_t pinfer_moe(const float* x, const float* router_logits,
+                              const void* gate_up_weight, const void* down_weight,
+                              int32_t weight_dtype, int64_t group_size, int64_t num_tokens,
+                              int64_t hidden_size, int64_t intermediate_size, int64_t num_experts,
+                              int64_t experts_per_token, int32_t normalize, int32_t activation,
+                              float* out);
 
 // Gives threads without a pool of their own a default pool of num_threads threads; 0: as many as
 // affinity and cgroup quota allow. Without this call they run serially. Not while an op runs.

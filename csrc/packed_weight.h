@@ -1,4 +1,4 @@
-// A packed weight as linear and embedding get it, and what they check about it.
+// A packed weight as linear, embedding and moe get it, and what they check about it.
 #pragma once
 
 #include <cstdint>
@@ -15,5 +15,8 @@ struct PackedWeight {
 
 // An error code, with the reason in the op's error text, unless there is such a format.
 int32_t check_weight_format(const char* op, const PackedWeight& weight);
+
+// Bytes of a weight with n outputs and k inputs. REQUIRES a format that passed the check.
+int64_t packed_bytes(const PackedWeight& weight, int64_t n, int64_t k);
 
 }  // namespace pinfer

@@ -1,6 +1,7 @@
 // Scratch memory of an op: kept by the thread between calls, 64-byte aligned.
 #pragma once
 
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -20,6 +21,11 @@ class Scratch {
       size_ = rounded;
     }
     return memory_.get();
+  }
+
+  template <typename T>
+  T* reserve_array(int64_t count) {
+    return static_cast<T*>(reserve(static_cast<size_t>(count) * sizeof(T)));
   }
 
  private:

@@ -90,6 +90,9 @@ class StageReport:
               help="Export this part alone: tokenizer and chat template.")  # fmt: skip
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True,
               help="Stages are info.")  # fmt: skip
+@click.option("--list-models", is_flag=True, is_eager=True, expose_value=False,
+              callback=lambda context, _, wanted: _list_models(context) if wanted else None,
+              help="Print the architectures that can be exported, and exit.")  # fmt: skip
 @click.version_option(version("pinfer"), prog_name=PROGRAM)
 def command(
     model: Path,
@@ -140,6 +143,13 @@ def command(
     if evaluate is not None and "evaluation" in manifest:
         report.print("info", str(Evaluation(**manifest["evaluation"])))
     report.print("info", f"wrote {output} in {time.monotonic() - started:.1f} s")
+
+
+def _list_models(context: click.Context) -> None:
+    from pinfer.export.models.listing import models_text
+
+    click.echo(models_text())
+    context.exit()
 
 
 def main() -> None:

@@ -73,3 +73,4 @@ class Checkpoint:
     generation_config: dict[str, Any] = field(default_factory=dict)
     chat_template: str | list[dict[str, str]] | None = None
     licence_files: tuple[Path, ...] = ()
+    warnings: tuple[str, ...] = ()  # about what is not read

@@ -174,9 +174,13 @@ class EagerModel:
         return x
 
     @torch.no_grad()
+    def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """float32 [rows, vocab] of rows of hidden_states()."""
+        return self._head(hidden_states)
+
     def log_probabilities(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """float32 [rows, vocab] of rows of hidden_states()."""
-        return self._head(hidden_states).log_softmax(-1)
+        return self.logits(hidden_states).log_softmax(-1)
 
 
 def _filled(

@@ -78,7 +78,7 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
     max_model_len = _max_model_len(config, spec, checkpoint, pooling)
     weights = plan_weights(spec, checkpoint, formats, embeds)
     rotaries = [rotary.for_length(max_model_len) for rotary in spec.rotaries]
-    for warning in weights.warnings:
+    for warning in (*checkpoint.warnings, *weights.warnings):
         progress(f"warning: {warning}", 0, 0)
     cpu_isa = artifact.resolve_cpu_isa(config.cpu_isa)
     with BundleWriter(config.output, config.force) as writer:

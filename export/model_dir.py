@@ -8,11 +8,14 @@ from typing import Any
 from pinfer.export.checkpoint import Checkpoint, NoTensors
 from pinfer.export.errors import ExportError
 from pinfer.export.json_file import read_json_object
+from pinfer.export.multimodal import is_multimodal, text_config, text_tensors
 from pinfer.export.quantized_checkpoint import QuantizedSource
-from pinfer.export.safetensors_file import SafetensorsSource, open_directory
+from pinfer.export.safetensors_file import SafetensorsSource
 from pinfer.export.template_tree import named_templates
 from pinfer.export.tokenizer_added_tokens import tokens_to_add, with_added_tokens
 from pinfer.export.tokenizer_special_tokens import named_special_values
+from pinfer.export.torch_file import TorchSource
+from pinfer.export.weight_files import open_directory
 
 LICENCE_PATTERNS = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*")
 
@@ -21,7 +24,13 @@ def read_model_dir(directory: Path, text_only: bool = False) -> Checkpoint:
     """The checkpoint in `directory`. ExportError names the file that is missing or damaged.
     The text alone needs neither config.json nor weights."""
     config = read_json_object(directory / "config.json", required=not text_only)
-    tensors = None if text_only else _read_tensors(directory, config)
+    tensors, warnings = None, ()
+    if not text_only:
+        tensors = _read_tensors(directory, config)
+    if is_multimodal(config):
+        config = text_config(str(directory), config)
+        if tensors is not None:
+            tensors, warnings = text_tensors(tensors, tensors.dtype())
     tokenizer_path = directory / "tokenizer.json"
     if not tokenizer_path.is_file():
         raise ExportError(f"{tokenizer_path}: file not found (a fast tokenizer is needed)")
@@ -43,10 +52,13 @@ def read_model_dir(directory: Path, text_only: bool = False) -> Checkpoint:
         generation_config=read_json_object(directory / "generation_config.json", required=False),
         chat_template=read_chat_template(directory, tokenizer_config),
         licence_files=find_licences(directory),
+        warnings=warnings,
     )
 
 
-def _read_tensors(directory: Path, config: dict[str, Any]) -> SafetensorsSource | QuantizedSource:
+def _read_tensors(
+    directory: Path, config: dict[str, Any]
+) -> SafetensorsSource | TorchSource | QuantizedSource:
     """Takes what it has understood out of the config."""
     source = open_directory(directory)
     quantization = config.pop("quantization_config", None)

@@ -101,6 +101,8 @@ def _compare(
 def _random_weight(name: str, value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     if value.dim() == 1:
         return 1.0 + 0.1 * torch.randn(value.shape, generator=generator)
+    if name.startswith("experts_"):  # weights of equal shapes, one after another
+        return torch.stack([_random_weight("", expert, generator) for expert in value])
     format = _format_of(value)
     in_features, out_features = _features(value, format), value.shape[0] * ops.PANEL_WIDTH
     numbers = torch.randn(out_features, in_features, generator=generator) * in_features**-0.5

@@ -14,6 +14,7 @@ import torch
 
 from pinfer.export.errors import ExportError
 from pinfer.export.safetensors_file import SafetensorsSource
+from pinfer.export.torch_file import TorchSource
 from pinfer.runtime.weight_format import QuantizedWeight, half_scales
 
 WORD_BITS = 32
@@ -73,7 +74,9 @@ class Layout(Protocol):
 class QuantizedSource:
     """Tensors of a checkpoint with quantised weights (a TensorSource)."""
 
-    def __init__(self, source: SafetensorsSource, where: str, config: dict[str, Any]) -> None:
+    def __init__(
+        self, source: SafetensorsSource | TorchSource, where: str, config: dict[str, Any]
+    ) -> None:
         """`config`: the quantization_config that `where` holds. ExportError if not supported."""
         self._source = source
         self._where = where

@@ -17,7 +17,6 @@ import torch
 from safetensors import safe_open
 
 from pinfer.export.errors import ExportError
-from pinfer.export.json_file import read_json_object
 from pinfer.runtime.weight_format import QuantizedWeight
 
 MAX_HEADER_BYTES = 100 * 1000 * 1000
@@ -141,35 +140,3 @@ class SafetensorsSource:
             count[entry.dtype] = count.get(entry.dtype, 0) + elements
         best = max(count, key=lambda dtype: count[dtype], default="F32")
         return TORCH_NAMES.get(best, best)
-
-
-def open_directory(directory: Path) -> SafetensorsSource:
-    """All shards that the index names, or the single model.safetensors."""
-    index_path = directory / "model.safetensors.index.json"
-    if not index_path.is_file():
-        single = directory / "model.safetensors"
-        if not single.is_file():
-            raise ExportError(
-                f"{directory}: neither model.safetensors nor model.safetensors.index.json is there"
-            )
-        return SafetensorsSource(read_header(single))
-    weight_map = read_json_object(index_path).get("weight_map")
-    if not isinstance(weight_map, dict):
-        raise ExportError(f"{index_path}: weight_map is missing or not an object")
-    entries: dict[str, TensorEntry] = {}
-    for shard in sorted({str(value) for value in weight_map.values()}):
-        path = directory / shard
-        if Path(shard).name != shard:
-            raise ExportError(f"{index_path}: shard {shard!r} is not a plain file name")
-        if not path.is_file():
-            raise ExportError(f"{path}: file not found, though {index_path.name} names it")
-        for name, entry in read_header(path).items():
-            if name in entries:
-                raise ExportError(
-                    f"{path}: tensor {name!r} stands in {entries[name].path.name} too"
-                )
-            entries[name] = entry
-    for name, shard in weight_map.items():
-        if name not in entries or entries[name].path.name != shard:
-            raise ExportError(f"{directory / str(shard)}: tensor {name!r} of the index is missing")
-    return SafetensorsSource(entries)

@@ -212,10 +212,10 @@ def _load(plan: TensorPlan, name: str, checkpoint: Checkpoint, dtype: torch.dtyp
         raise ExportError(
             f"{checkpoint.source}: tensor {name}: expected floats, found {value.dtype}"
         )
+    if plan.added:  # in float64: a GGUF file's norms come as a difference, and are whole again
+        value = value.double() + plan.added
     value = value.to(dtype)
     _check_finite(name, checkpoint, value)
-    if plan.added:
-        value = value + plan.added
     return value.T.contiguous() if plan.transposed else value
 
 

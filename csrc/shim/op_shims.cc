@@ -46,6 +46,31 @@ AOTITorchError refuse_tensors(const char* op, const char* reason) {
   return ops_error(PINFER_OPS_INVALID_ARGUMENT, "%s: %s", op, reason);
 }
 
+DenseTensor first_expert(const DenseTensor& stacked) {
+  if (stacked.ndim == 0) return {};
+  return {stacked.data, stacked.ndim - 1, stacked.sizes + 1, stacked.dtype};
+}
+
+const char* check_moe_tensors(const std::array<DenseTensor, 4>& tensors,
+                              int64_t intermediate_size) {
+  const auto& [x, router_logits, gate_up, down] = tensors;
+  if (!x.is(AOTI_DTYPE_FLOAT32, 2) || !router_logits.is(AOTI_DTYPE_FLOAT32, 2) ||
+      router_logits.sizes[0] != x.sizes[0]) {
+    return "x and router_logits must be float32 [T, hidden] and [T, experts]";
+  }
+  const DenseTensor gate_up_of_one = first_expert(gate_up), down_of_one = first_expert(down);
+  if (!fits_linear(gate_up_of_one, x.sizes[1], 2 * intermediate_size) ||
+      !fits_linear(down_of_one, intermediate_size, x.sizes[1]) ||
+      gate_up.sizes[0] != router_logits.sizes[1] || down.sizes[0] != router_logits.sizes[1]) {
+    return "the packed weights do not fit x, router_logits and intermediate_size";
+  }
+  if (gate_up.dtype != down.dtype ||
+      int4_group_size(gate_up_of_one) != int4_group_size(down_of_one)) {
+    return "gate_up_weight and down_weight must have one format";
+  }
+  return nullptr;
+}
+
 const char* check_attention_tensors(const std::array<DenseTensor, 9>& tensors) {
   const auto& [q, k, v, k_cache, v_cache, slots, table, lens, starts] = tensors;
   if (!q.is(AOTI_DTYPE_FLOAT32, 3) || !k.is(AOTI_DTYPE_FLOAT32, 3) ||

@@ -37,6 +37,12 @@ bool fits_linear(const DenseTensor& weight, int64_t in_features, int64_t out_fea
 
 AOTITorchError refuse_tensors(const char* op, const char* reason);
 
+// One expert's weight of a stack of them; without dimensions if it is none.
+DenseTensor first_expert(const DenseTensor& stacked);
+
+// nullptr, or what is wrong with dtypes and shapes of moe's tensors, in its order.
+const char* check_moe_tensors(const std::array<DenseTensor, 4>& tensors, int64_t intermediate_size);
+
 // nullptr, or what is wrong with dtypes and shapes of paged_attention's tensors, in its order.
 const char* check_attention_tensors(const std::array<DenseTensor, 9>& tensors);
 
@@ -74,6 +80,34 @@ struct OpShims {
                                 weight.data, weight.dtype, int4_group_size(weight), out_features,
                                 static_cast<float*>(out)),
                   result);
+  }
+
+  static AOTITorchError moe(AtenTensorHandle x_handle, AtenTensorHandle router_logits_handle,
+                            AtenTensorHandle gate_up_weight_handle,
+                            AtenTensorHandle down_weight_handle, int64_t intermediate_size,
+                            int64_t experts_per_token, int32_t normalize, int64_t activation,
+                            AtenTensorHandle* result) {
+    const std::array<AtenTensorHandle, 4> handles = {x_handle, router_logits_handle,
+                                                     gate_up_weight_handle, down_weight_handle};
+    std::array<DenseTensor, 4> tensors;
+    for (size_t i = 0; i < handles.size(); ++i) {
+      if (!tensors[i].read(Provider::functions(), handles[i])) {
+        return refuse_tensors("moe", "tensors must be dense");
+      }
+    }
+    const auto& [x, router_logits, gate_up, down] = tensors;
+    if (const char* reason = check_moe_tensors(tensors, intermediate_size)) {
+      return refuse_tensors("moe", reason);
+    }
+    void* out = nullptr;
+    if (AOTITorchError error = empty(x.sizes, 2, result, &out)) return error;
+    return finish(
+        pinfer_moe(static_cast<const float*>(x.data), static_cast<const float*>(router_logits.data),
+                   gate_up.data, down.data, gate_up.dtype, int4_group_size(first_expert(gate_up)),
+                   x.sizes[0], x.sizes[1], intermediate_size, router_logits.sizes[1],
+                   experts_per_token, normalize, static_cast<int32_t>(activation),
+                   static_cast<float*>(out)),
+        result);
   }
 
   static AOTITorchError paged_attention(
@@ -123,6 +157,7 @@ void* find_op_shim(std::string_view symbol) {
   if (symbol == "aoti_torch_cpu_linear") {
     return reinterpret_cast<void*>(&OpShims<Provider>::linear);
   }
+  if (symbol == "aoti_torch_cpu_moe") return reinterpret_cast<void*>(&OpShims<Provider>::moe);
   if (symbol == "aoti_torch_cpu_paged_attention") {
     return reinterpret_cast<void*>(&OpShims<Provider>::paged_attention);
   }

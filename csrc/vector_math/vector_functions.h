@@ -1,5 +1,6 @@
 // The vector functions over one `Simd`; included, after one simd_*.h, by the files of each
-// instruction set. See vector_math.h. No functions of the standard library here.
+// instruction set: by the table for compiled artifacts, and by kernels that must give the same
+// numbers. See vector_math.h. No functions of the standard library here.
 #pragma once
 
 #include <cstdint>
@@ -207,40 +208,18 @@ inline F trigonometric(F x) {
   return y;
 }
 
-F vector_exp(F x) { return exp_float(x); }
-F vector_exp2(F x) { return by_doubles<exp2_double>(x); }
-F vector_expm1(F x) { return by_doubles<expm1_double>(x); }
-F vector_log(F x) { return by_doubles<log_double>(x); }
-F vector_log2(F x) { return by_doubles<log2_double>(x); }
-F vector_log10(F x) { return by_doubles<log10_double>(x); }
-F vector_log1p(F x) { return by_doubles<log1p_double>(x); }
-F vector_tanh(F x) { return by_doubles<tanh_double>(x); }
-F vector_erf(F x) { return by_doubles<erf_double>(x); }
-F vector_sin(F x) { return trigonometric<sin_double, scalar_sin>(x); }
-F vector_cos(F x) { return trigonometric<cos_double, scalar_cos>(x); }
-F vector_tan(F x) { return trigonometric<tan_double, scalar_tan>(x); }
-
-template <F (*function)(F)>
-void apply(const float* in, float* out) {
-  Simd::store(out, function(Simd::load(in)));
-}
-
-template <F (*function)(F)>
-VectorFunction describe(const char* name, const char* precision) {
-  return {name, precision, reinterpret_cast<void*>(function), apply<function>};
-}
-
-const VectorFunction kVectorFunctions[] = {
-    describe<vector_exp>("exp", "u10"),     describe<vector_exp2>("exp2", "u10"),
-    describe<vector_expm1>("expm1", "u10"), describe<vector_log>("log", "u10"),
-    describe<vector_log2>("log2", "u10"),   describe<vector_log10>("log10", "u10"),
-    describe<vector_log1p>("log1p", "u10"), describe<vector_tanh>("tanh", "u10"),
-    describe<vector_erf>("erf", "u10"),     describe<vector_sin>("sin", "u10 u35"),
-    describe<vector_cos>("cos", "u10 u35"), describe<vector_tan>("tan", "u10 u35"),
-};
-
-constexpr int kNumVectorFunctions =
-    static_cast<int>(sizeof(kVectorFunctions) / sizeof(kVectorFunctions[0]));
+inline F vector_exp(F x) { return exp_float(x); }
+inline F vector_exp2(F x) { return by_doubles<exp2_double>(x); }
+inline F vector_expm1(F x) { return by_doubles<expm1_double>(x); }
+inline F vector_log(F x) { return by_doubles<log_double>(x); }
+inline F vector_log2(F x) { return by_doubles<log2_double>(x); }
+inline F vector_log10(F x) { return by_doubles<log10_double>(x); }
+inline F vector_log1p(F x) { return by_doubles<log1p_double>(x); }
+inline F vector_tanh(F x) { return by_doubles<tanh_double>(x); }
+inline F vector_erf(F x) { return by_doubles<erf_double>(x); }
+inline F vector_sin(F x) { return trigonometric<sin_double, scalar_sin>(x); }
+inline F vector_cos(F x) { return trigonometric<cos_double, scalar_cos>(x); }
+inline F vector_tan(F x) { return trigonometric<tan_double, scalar_tan>(x); }
 
 }  // namespace
 }  // namespace pinfer

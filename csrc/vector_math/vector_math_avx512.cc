@@ -1,6 +1,6 @@
 #include "csrc/kernels/simd_avx512.h"
 // The templates below are over the Simd above.
-#include "csrc/vector_math/vector_functions.h"
+#include "csrc/vector_math/vector_function_table.h"
 
 namespace pinfer {
 

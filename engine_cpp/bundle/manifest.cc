@@ -348,6 +348,12 @@ std::string_view dtype_name(int32_t code) {
   return "unknown";
 }
 
+std::vector<int32_t> Manifest::layer_windows() const {
+  std::vector<int32_t> windows;
+  for (const LayerEntry& layer : layers) windows.push_back(layer.sliding_window);
+  return windows;
+}
+
 Result<Manifest> Manifest::parse(std::string_view text, const std::string& source) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return Status::data_loss(source + ": not valid JSON");

@@ -106,6 +106,9 @@ struct Manifest {
 
   std::map<std::string, FileEntry> files;
 
+  // By layer: the tokens that a token attends to, itself included; 0 = all.
+  std::vector<int32_t> layer_windows() const;
+
   // `source` names the file in messages. DATA_LOSS for text that is not a manifest,
   // FAILED_PRECONDITION for another format version.
   static Result<Manifest> parse(std::string_view text, const std::string& source);

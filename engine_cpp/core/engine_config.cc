@@ -11,17 +11,6 @@ constexpr int32_t kMaxInt = std::numeric_limits<int32_t>::max();
 constexpr int32_t kMaxBlockSize = 256;
 constexpr int32_t kMaxThreads = 1024;
 
-Status check_pool_holds_one_request(const EngineConfig& config) {
-  if (config.num_blocks == 0 || config.max_model_len == 0) return Status::ok_status();
-  const int64_t num_slots = (config.num_blocks - int64_t{1}) * config.block_size;
-  if (num_slots >= config.max_model_len) return Status::ok_status();
-  return Status::invalid_argument(
-      "num_blocks " + std::to_string(config.num_blocks) + " (one is the null block) of " +
-      std::to_string(config.block_size) + " tokens hold " + std::to_string(num_slots) +
-      " tokens, less than one request of max_model_len " + std::to_string(config.max_model_len) +
-      ": raise --num-blocks or lower --max-model-len");
-}
-
 }  // namespace
 
 Status EngineConfig::validate() const {
@@ -39,7 +28,7 @@ Status EngineConfig::validate() const {
     return field_error("watermark", "in [0, 1)", watermark);
   }
   PINFER_RETURN_IF_ERROR(check_range("threads", threads, 0, kMaxThreads));
-  return check_pool_holds_one_request(*this);
+  return Status::ok_status();
 }
 
 }  // namespace pinfer

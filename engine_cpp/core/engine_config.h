@@ -39,7 +39,7 @@ struct EngineConfig {
   Provider provider = Provider::NATIVE;
 
   // INVALID_ARGUMENT naming the field, the range and what was found. 0 is accepted where it means
-  // "choose"; where both are known, the pool has to hold one request of max_model_len.
+  // "choose". How many blocks a request needs depends on the model (core/kv_cache_config.h).
   Status validate() const;
 
   // The field list: visit(name, pointer to member) for each field in order.

@@ -97,7 +97,9 @@ class Request {
   int32_t num_prompt_logprobs = 0;  // of the prompt's tokens after the first: passed on so far
 
   // Set by the KV cache manager.
-  std::vector<int32_t> block_ids;          // position p lives in block_ids[p / block_size]
+  // A table for each group of layers; position p lives in block_ids[group][p / block_size]. The
+  // tables are equally long, and empty (or none at all) while the request holds no blocks.
+  std::vector<std::vector<int32_t>> block_ids;
   std::vector<Sha256Digest> block_hashes;  // keys of full blocks, as far as they were needed
   int32_t num_registered_blocks = 0;       // leading blocks that have been given their key
 

@@ -14,7 +14,8 @@ struct ScheduledRequest {
   ScheduledKind kind = ScheduledKind::NEW;
   int32_t num_computed_tokens = 0;  // before this step; for NEW and RESUMED the prefix-cache hit
   std::vector<int32_t> token_ids;   // the tokens to compute, at positions num_computed_tokens ...
-  std::vector<int32_t> new_block_ids;  // RUNNING: blocks added; NEW and RESUMED: the whole table
+  // By group of layers. RUNNING: blocks added; NEW and RESUMED: the whole table.
+  std::vector<std::vector<int32_t>> new_block_ids;
   bool samples = false;  // this chunk reaches the last known token: one token is sampled
 
   int32_t num_scheduled_tokens() const { return static_cast<int32_t>(token_ids.size()); }

@@ -70,16 +70,20 @@ int64_t cgroup_available() {
 
 int64_t available_memory() { return std::min(system_available(), cgroup_available()); }
 
-Status resolve_cache_size(int32_t model_max_len, int64_t bytes_per_block, int64_t available_bytes,
-                          EngineConfig* config) {
+Status resolve_max_model_len(int32_t model_max_len, EngineConfig* config) {
   if (config->max_model_len > model_max_len) {
     return Status::invalid_argument("--max-model-len " + std::to_string(config->max_model_len) +
                                     " is more than the bundle's max_model_len " +
                                     std::to_string(model_max_len));
   }
   if (config->max_model_len == 0) config->max_model_len = model_max_len;
+  return Status();
+}
+
+Status resolve_cache_size(const KVCacheConfig& kv_cache_config, int64_t bytes_per_block,
+                          int64_t available_bytes, EngineConfig* config) {
   const int64_t per_request =
-      (int64_t{config->max_model_len} + config->block_size - 1) / config->block_size;
+      kv_cache_config.max_blocks_held(config->max_model_len, config->max_num_batched_tokens);
   constexpr int64_t kNullBlock = 1;
   if (config->num_blocks == 0) {
     const int64_t for_all = per_request * config->max_num_seqs;
@@ -95,7 +99,9 @@ Status resolve_cache_size(int32_t model_max_len, int64_t bytes_per_block, int64_
         ", which needs " + std::to_string(per_request) + " blocks of " +
         std::to_string(config->block_size) + " tokens; raise --num-blocks to " +
         std::to_string(per_request + kNullBlock) + " or lower --max-model-len to " +
-        std::to_string((config->num_blocks - kNullBlock) * int64_t{config->block_size}));
+        std::to_string(kv_cache_config.max_tokens_held(config->num_blocks - kNullBlock,
+                                                       config->max_model_len,
+                                                       config->max_num_batched_tokens)));
   }
   return config->validate();
 }

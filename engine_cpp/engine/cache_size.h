@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/engine_config.h"
+#include "core/kv_cache_config.h"
 #include "core/status.h"
 
 namespace pinfer {
@@ -12,12 +13,17 @@ namespace pinfer {
 // cgroups (v1 or v2, the tightest on the path) leave, the smaller.
 int64_t available_memory();
 
-// Fills in max_model_len (from the model's own limit) and num_blocks where they are 0, and checks
-// them against each other. The default for num_blocks: enough for max_num_seqs requests of
-// max_model_len, or a quarter of the available memory, the smaller of the two, but at least one
-// request. INVALID_ARGUMENT with both numbers and the flags for a pool that cannot hold one
-// request of max_model_len, or a max_model_len beyond the model's.
-Status resolve_cache_size(int32_t model_max_len, int64_t bytes_per_block, int64_t available_bytes,
-                          EngineConfig* config);
+// Fills in max_model_len (from the model's own limit) where it is 0. INVALID_ARGUMENT for one
+// beyond the model's.
+Status resolve_max_model_len(int32_t model_max_len, EngineConfig* config);
+
+// Fills in num_blocks where it is 0, and checks it against max_model_len. The default for
+// num_blocks: enough for max_num_seqs requests of max_model_len, or a quarter of the available
+// memory, the smaller of the two, but at least one request. A request counts the blocks that it
+// holds at once: of layers with a sliding window those of the window and of one step.
+// INVALID_ARGUMENT with both numbers and the flags for a pool that cannot hold one request of
+// max_model_len. REQUIRES: max_model_len is known.
+Status resolve_cache_size(const KVCacheConfig& kv_cache_config, int64_t bytes_per_block,
+                          int64_t available_bytes, EngineConfig* config);
 
 }  // namespace pinfer

@@ -47,7 +47,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, EngineOpti
   engine->report(0.4, "text");
   if (engine->options_.executor != nullptr) {
     engine->vocab_size_ = engine->text_->tokenizer().vocab_size();
-    engine->make_core(std::move(engine->options_.executor));
+    engine->make_core(uniform_kv_cache_config(1, engine->config_.block_size),
+                      std::move(engine->options_.executor));
   } else if (engine->bundle_->manifest().has_model && !engine->options_.text_only) {
     PINFER_RETURN_IF_ERROR(engine->load_model());
   }
@@ -81,11 +82,14 @@ Status Engine::load_model() {
                                     ": the bundle was compiled for " +
                                     std::to_string(manifest.block_size));
   }
-  KVCacheShape shape{manifest.num_layers,   0,
-                     manifest.num_kv_heads, manifest.head_dim,
-                     manifest.block_size,   manifest.kv_cache_dtype};
-  PINFER_RETURN_IF_ERROR(resolve_cache_size(manifest.max_model_len, shape.bytes_per_block(),
-                                            available_memory(), &config_));
+  PINFER_RETURN_IF_ERROR(resolve_max_model_len(manifest.max_model_len, &config_));
+  const KVCacheConfig kv_cache_config =
+      make_kv_cache_config(manifest.layer_windows(), manifest.block_size, config_.max_model_len);
+  KVCacheShape shape{kv_cache_config.num_tensors(), 0,
+                     manifest.num_kv_heads,         manifest.head_dim,
+                     manifest.block_size,           manifest.kv_cache_dtype};
+  PINFER_RETURN_IF_ERROR(
+      resolve_cache_size(kv_cache_config, shape.bytes_per_block(), available_memory(), &config_));
   shape.num_blocks = config_.num_blocks;
   if (config_.threads == 0) {
     const CpuCount count = default_thread_count();
@@ -95,9 +99,10 @@ Status Engine::load_model() {
   PINFER_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::load(bundle_, *provider));
   PINFER_ASSIGN_OR_RETURN(std::unique_ptr<KVCacheMemory> memory, KVCacheMemory::create(shape));
   pool_ = std::make_unique<ThreadPool>(config_.threads);
-  auto runner = std::make_unique<ModelRunner>(std::move(model), std::move(memory), pool_.get());
+  auto runner = std::make_unique<ModelRunner>(std::move(model), kv_cache_config, std::move(memory),
+                                              pool_.get());
   vocab_size_ = manifest.vocab_size;
-  make_core(std::move(runner));
+  make_core(kv_cache_config, std::move(runner));
   log(LogLevel::INFO, "cache: " + std::to_string(config_.num_blocks) + " blocks of " +
                           std::to_string(config_.block_size) + " tokens, " +
                           std::to_string(shape.bytes_per_block() * shape.num_blocks >> 20) +
@@ -105,8 +110,8 @@ Status Engine::load_model() {
   return Status();
 }
 
-void Engine::make_core(std::unique_ptr<Executor> executor) {
-  core_ = std::make_unique<EngineCore>(config_, std::move(executor),
+void Engine::make_core(KVCacheConfig kv_cache_config, std::unique_ptr<Executor> executor) {
+  core_ = std::make_unique<EngineCore>(config_, std::move(kv_cache_config), std::move(executor),
                                        Sampler(ids_without_token(text_->tokenizer(), vocab_size_)),
                                        bundle_->manifest().task == Task::EMBED);
 }

@@ -132,7 +132,7 @@ class Engine {
 
   Engine() = default;
   Status load_model();
-  void make_core(std::unique_ptr<Executor> executor);
+  void make_core(KVCacheConfig kv_cache_config, std::unique_ptr<Executor> executor);
   Result<const ShimProvider*> find_provider() const;
   void start();
   void run();

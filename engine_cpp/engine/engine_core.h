@@ -19,10 +19,10 @@ namespace pinfer {
 class EngineCore {
  public:
   // embeds: all requests are for embeddings, else none. REQUIRES: config is valid, max_model_len
-  // and num_blocks are known.
-  EngineCore(const EngineConfig& config, std::unique_ptr<Executor> executor, Sampler sampler,
-             bool embeds = false)
-      : scheduler_(config),
+  // and num_blocks are known; the executor's cache is laid out by kv_cache_config.
+  EngineCore(const EngineConfig& config, KVCacheConfig kv_cache_config,
+             std::unique_ptr<Executor> executor, Sampler sampler, bool embeds = false)
+      : scheduler_(config, std::move(kv_cache_config)),
         executor_(std::move(executor)),
         sampler_(std::move(sampler)),
         embeds_(embeds) {}

@@ -24,14 +24,14 @@ int64_t kv_token_width(int32_t dtype, int64_t head_dim) {
 }
 
 int64_t KVCacheShape::bytes_per_block() const {
-  return 2 * int64_t{num_layers} * tensor_block_bytes(*this);
+  return 2 * int64_t{num_tensors} * tensor_block_bytes(*this);
 }
 
 Result<std::unique_ptr<KVCacheMemory>> KVCacheMemory::create(const KVCacheShape& shape) {
   const int64_t tensor_bytes =
       (tensor_block_bytes(shape) * shape.num_blocks + kPage - 1) / kPage * kPage;
   const size_t total =
-      static_cast<size_t>(tensor_bytes) * 2 * static_cast<size_t>(shape.num_layers);
+      static_cast<size_t>(tensor_bytes) * 2 * static_cast<size_t>(shape.num_tensors);
   constexpr int64_t kMaxBytes = int64_t{1} << 46;  // of address space
   if (shape.num_blocks > kMaxBytes / shape.bytes_per_block()) {
     return Status::resource_exhausted("--num-blocks " + std::to_string(shape.num_blocks) +

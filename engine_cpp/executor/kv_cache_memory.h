@@ -1,4 +1,5 @@
-// The memory behind the cache blocks: two tensors a layer, allocated once, used by block id.
+// The memory behind the cache blocks: pairs of tensors, allocated once, used by block id. Layers of
+// different groups may share a pair: their blocks differ (core/kv_cache_config.h).
 #pragma once
 
 #include <cstddef>
@@ -13,15 +14,15 @@ namespace pinfer {
 int64_t kv_token_width(int32_t dtype, int64_t head_dim);
 
 struct KVCacheShape {
-  int32_t num_layers = 0;
-  int64_t num_blocks = 0;  // the null block included
+  int32_t num_tensors = 0;  // pairs: layers of the largest group
+  int64_t num_blocks = 0;   // the null block included
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   int32_t block_size = 0;
   int32_t dtype = -1;  // torch's ScalarType code
 
   int64_t token_width() const { return kv_token_width(dtype, head_dim); }
-  int64_t bytes_per_block() const;  // over all layers, K and V
+  int64_t bytes_per_block() const;  // over all tensors, K and V
 };
 
 // Address space is reserved for all blocks; pages become resident when a block is first written.
@@ -35,9 +36,9 @@ class KVCacheMemory {
   KVCacheMemory& operator=(const KVCacheMemory&) = delete;
 
   const KVCacheShape& shape() const { return shape_; }
-  void* k(int32_t layer) const { return base_ + layer * 2 * tensor_bytes_; }  // [N, KH, W, BS]
-  void* v(int32_t layer) const {
-    return base_ + (layer * 2 + 1) * tensor_bytes_;
+  void* k(int32_t tensor) const { return base_ + tensor * 2 * tensor_bytes_; }  // [N, KH, W, BS]
+  void* v(int32_t tensor) const {
+    return base_ + (tensor * 2 + 1) * tensor_bytes_;
   }  // [N, KH, BS, W]
 
  private:
@@ -46,7 +47,7 @@ class KVCacheMemory {
 
   KVCacheShape shape_;
   char* base_;
-  int64_t tensor_bytes_;  // of one layer's K or V, rounded up to pages
+  int64_t tensor_bytes_;  // of one K or V, rounded up to pages
   size_t total_bytes_;
 };
 

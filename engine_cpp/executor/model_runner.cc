@@ -20,12 +20,13 @@ Status op_status(int32_t error) {
 
 }  // namespace
 
-ModelRunner::ModelRunner(std::unique_ptr<Model> model, std::unique_ptr<KVCacheMemory> kv_cache,
-                         ThreadPool* pool)
+ModelRunner::ModelRunner(std::unique_ptr<Model> model, const KVCacheConfig& kv_cache_config,
+                         std::unique_ptr<KVCacheMemory> kv_cache, ThreadPool* pool)
     : model_(std::move(model)),
+      places_(kv_cache_config.places()),
       kv_cache_(std::move(kv_cache)),
       pool_(pool),
-      batch_(model_->manifest().block_size) {}
+      batch_(kv_cache_config.block_size(), kv_cache_config.num_groups()) {}
 
 Status ModelRunner::execute_model(const SchedulerOutput& scheduler_output) {
   batch_.update(scheduler_output);
@@ -92,20 +93,21 @@ Result<AtenTensorHandle> ModelRunner::run_layers() {
   const KVCacheShape& cache = kv_cache_->shape();
   AtenTensorHandle x = wrap(x_.data(), {t, manifest.hidden_size}, AOTI_DTYPE_FLOAT32);
   for (size_t i = 0; i < model_->layers.size(); ++i) {
-    const auto layer = static_cast<int32_t>(i);
     RotaryTable& rotary = rotary_tables_[static_cast<size_t>(manifest.layers[i].rotary)];
+    const KVCachePlace& place = places_[i];
+    GroupInputs& group = batch_.groups[static_cast<size_t>(place.group_id)];
     AtenTensorHandle inputs[] = {
         x,
         wrap(rotary.cos.data(), {t, rotary.num_freqs}, AOTI_DTYPE_FLOAT32),
         wrap(rotary.sin.data(), {t, rotary.num_freqs}, AOTI_DTYPE_FLOAT32),
-        wrap(kv_cache_->k(layer),
+        wrap(kv_cache_->k(place.tensor_id),
              {cache.num_blocks, cache.num_kv_heads, cache.token_width(), cache.block_size},
              cache.dtype),
-        wrap(kv_cache_->v(layer),
+        wrap(kv_cache_->v(place.tensor_id),
              {cache.num_blocks, cache.num_kv_heads, cache.block_size, cache.token_width()},
              cache.dtype),
-        wrap(batch_.slot_mapping.data(), {t}, AOTI_DTYPE_INT64),
-        wrap(batch_.block_table.data(), {s, batch_.max_blocks()}, AOTI_DTYPE_INT32),
+        wrap(group.slot_mapping.data(), {t}, AOTI_DTYPE_INT64),
+        wrap(group.block_table.data(), {s, batch_.max_blocks()}, AOTI_DTYPE_INT32),
         wrap(batch_.seq_lens.data(), {s}, AOTI_DTYPE_INT32),
         wrap(batch_.query_start_loc.data(), {s + 1}, AOTI_DTYPE_INT32),
     };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/aligned_vector.h"
+#include "core/kv_cache_config.h"
 #include "csrc/threads/thread_pool.h"
 #include "executor/executor.h"
 #include "executor/input_batch.h"
@@ -17,8 +18,8 @@ namespace pinfer {
 class ModelRunner final : public Executor {
  public:
   // The pool is borrowed and must outlive the runner.
-  ModelRunner(std::unique_ptr<Model> model, std::unique_ptr<KVCacheMemory> kv_cache,
-              ThreadPool* pool);
+  ModelRunner(std::unique_ptr<Model> model, const KVCacheConfig& kv_cache_config,
+              std::unique_ptr<KVCacheMemory> kv_cache, ThreadPool* pool);
 
   // The step in the order in which data flows: token ids -> x [T, hidden] -> layers -> hidden
   // states [T, hidden]; then wanted rows of those -> logits, or normed. Runs on the calling thread
@@ -41,6 +42,7 @@ class ModelRunner final : public Executor {
   AtenTensorHandle wrap(void* data, std::initializer_list<int64_t> sizes, int32_t dtype) const;
 
   std::unique_ptr<Model> model_;
+  std::vector<KVCachePlace> places_;  // by layer
   std::unique_ptr<KVCacheMemory> kv_cache_;
   ThreadPool* pool_;
   InputBatch batch_;

@@ -7,7 +7,8 @@ namespace pinfer {
 
 // The free queue is a ring through the null block, which is never free itself: its free_next is the
 // front, its free_previous the back.
-BlockPool::BlockPool(int32_t num_blocks) : blocks_(static_cast<size_t>(num_blocks)) {
+BlockPool::BlockPool(int32_t num_blocks, int32_t num_groups)
+    : blocks_(static_cast<size_t>(num_blocks)), caches_(static_cast<size_t>(num_groups)) {
   assert(num_blocks >= 1);
   block(kNullBlockId).ref_count = 1;
   block(kNullBlockId).free_previous = kNullBlockId;
@@ -17,9 +18,10 @@ BlockPool::BlockPool(int32_t num_blocks) : blocks_(static_cast<size_t>(num_block
   }
 }
 
-std::optional<int32_t> BlockPool::find_cached_block(const BlockHash& hash) const {
-  const auto found = cache_.find(hash);
-  if (found == cache_.end()) return std::nullopt;
+std::optional<int32_t> BlockPool::find_cached_block(const BlockHash& hash, int32_t group_id) const {
+  const Cache& cache = caches_[static_cast<size_t>(group_id)];
+  const auto found = cache.find(hash);
+  if (found == cache.end()) return std::nullopt;
   return found->second;
 }
 
@@ -54,26 +56,28 @@ void BlockPool::free(std::span<const int32_t> block_ids) {
   }
 }
 
-void BlockPool::register_block(int32_t block_id, const BlockHash& hash) {
+void BlockPool::register_block(int32_t block_id, const BlockHash& hash, int32_t group_id) {
   assert(block(block_id).cache_entry == nullptr);
-  const auto [entry, is_new] = cache_.try_emplace(hash, block_id);
+  const auto [entry, is_new] = cache(group_id).try_emplace(hash, block_id);
   const int32_t first = entry->second;
   const int32_t last = is_new ? block_id : block(first).same_key_previous;
+  block(block_id).group_id = group_id;
   block(block_id).cache_entry = &*entry;
   block(block_id).same_key_previous = last;
   block(block_id).same_key_next = first;
   block(last).same_key_next = block_id;
   block(first).same_key_previous = block_id;
   ++num_cached_blocks_;
-  record(KVCacheEvent::Kind::STORED, block_id, hash);
+  record(KVCacheEvent::Kind::STORED, block_id, hash, group_id);
 }
 
 void BlockPool::drop_key(int32_t block_id) {
   Block& dropped = block(block_id);
   if (dropped.cache_entry == nullptr) return;
-  record(KVCacheEvent::Kind::REMOVED, block_id, dropped.cache_entry->first);
+  record(KVCacheEvent::Kind::REMOVED, block_id, dropped.cache_entry->first, dropped.group_id);
   if (dropped.same_key_next == block_id) {
-    cache_.erase(cache_.find(dropped.cache_entry->first));
+    Cache& entries = cache(dropped.group_id);
+    entries.erase(entries.find(dropped.cache_entry->first));
   } else {
     if (dropped.cache_entry->second == block_id) {
       dropped.cache_entry->second = dropped.same_key_next;
@@ -87,6 +91,10 @@ void BlockPool::drop_key(int32_t block_id) {
   --num_cached_blocks_;
 }
 
+void BlockPool::drop_keys(const BlockHash& hash, int32_t group_id) {
+  while (const auto id = find_cached_block(hash, group_id)) drop_key(*id);
+}
+
 bool BlockPool::reset_prefix_cache() {
   if (num_free_blocks_ != num_usable_blocks()) return false;
   for (Block& reset : blocks_) {
@@ -94,9 +102,9 @@ bool BlockPool::reset_prefix_cache() {
     reset.same_key_previous = kNone;
     reset.same_key_next = kNone;
   }
-  cache_.clear();
+  for (Cache& entries : caches_) entries.clear();
   num_cached_blocks_ = 0;
-  record(KVCacheEvent::Kind::CLEARED, kNullBlockId, BlockHash{});
+  record(KVCacheEvent::Kind::CLEARED, kNullBlockId, BlockHash{}, 0);
   return true;
 }
 
@@ -135,8 +143,9 @@ void BlockPool::unlink_free(int32_t block_id) {
   --num_free_blocks_;
 }
 
-void BlockPool::record(KVCacheEvent::Kind kind, int32_t block_id, const BlockHash& hash) {
-  if (record_events_) events_.push_back({kind, block_id, hash});
+void BlockPool::record(KVCacheEvent::Kind kind, int32_t block_id, const BlockHash& hash,
+                       int32_t group_id) {
+  if (record_events_) events_.push_back({kind, block_id, hash, group_id});
 }
 
 }  // namespace pinfer

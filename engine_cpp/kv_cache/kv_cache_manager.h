@@ -1,5 +1,5 @@
 // Gives requests the cache blocks for the tokens they are about to compute, and finds blocks that
-// already hold a request's first tokens.
+// already hold a request's first tokens: for every group of layers, or for none.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,16 @@
 #include <vector>
 
 #include "core/engine_config.h"
+#include "core/kv_cache_config.h"
 #include "core/request.h"
 #include "kv_cache/block_pool.h"
-#include "kv_cache/kv_cache_spec.h"
 
 namespace pinfer {
 
 // Leading blocks of a request that the prefix cache holds.
 struct ComputedBlocks {
-  std::vector<int32_t> block_ids;  // the null block where no later token attends
+  // By group, equally long; the null block where no later token attends.
+  std::vector<std::vector<int32_t>> block_ids;
   int32_t num_tokens = 0;
 };
 
@@ -29,15 +30,18 @@ struct PrefixCacheStats {
 class KVCacheManager {
  public:
   // REQUIRES: config is valid, max_model_len and num_blocks are known (not 0).
-  explicit KVCacheManager(const EngineConfig& config, int32_t sliding_window = 0);
+  KVCacheManager(const EngineConfig& config, KVCacheConfig kv_cache_config);
+  // One group with full attention.
+  explicit KVCacheManager(const EngineConfig& config);
 
-  // The longest cached prefix, at most num_tokens() - 1 tokens: one token is always computed.
-  // Changes nothing but request.block_hashes.
+  // The longest prefix that is cached for every group, at most num_tokens() - 1 tokens: one token
+  // is always computed. Changes nothing but request.block_hashes.
   ComputedBlocks get_computed_blocks(Request& request) const;
 
-  // Blocks for a request that enters: the found ones, then new ones for num_new_tokens more.
-  // False, and nothing done, if the free blocks are too few; num_reserved_blocks of them are out
-  // of bounds. REQUIRES: the request holds no blocks, and has so many tokens.
+  // Blocks of all groups for a request that enters: the found ones, then new ones for
+  // num_new_tokens more. False, and nothing done, if the free blocks are too few;
+  // num_reserved_blocks of them are out of bounds. REQUIRES: the request holds no blocks, and has
+  // so many tokens.
   bool allocate_for_admission(Request& request, const ComputedBlocks& computed,
                               int32_t num_new_tokens, int32_t num_reserved_blocks);
 
@@ -50,11 +54,17 @@ class KVCacheManager {
   void free(Request& request);
 
   // Takes the keys of the request's blocks from first_block on: their content is not to be trusted.
+  // Of blocks that have left a window too, and of those with the same keys.
   void drop_keys(const Request& request, int32_t first_block);
 
   // The most blocks that a request of num_tokens tokens holds at once.
-  int32_t max_blocks_held(int64_t num_tokens) const {
-    return spec_.max_blocks_held(num_tokens, max_num_batched_tokens_);
+  int64_t max_blocks_held(int64_t num_tokens) const {
+    return kv_cache_config_.max_blocks_held(num_tokens, max_num_batched_tokens_);
+  }
+  // The longest request, up to limit tokens, for which the pool has enough blocks.
+  int64_t max_tokens_held(int64_t limit) const {
+    return kv_cache_config_.max_tokens_held(block_pool_.num_usable_blocks(), limit,
+                                            max_num_batched_tokens_);
   }
 
   BlockPool& block_pool() { return block_pool_; }
@@ -62,12 +72,38 @@ class KVCacheManager {
   const PrefixCacheStats& prefix_cache_stats() const { return prefix_cache_stats_; }
 
  private:
-  void find_from_start(std::span<const BlockHash> hashes, std::vector<int32_t>& block_ids) const;
-  void find_window(std::span<const BlockHash> hashes, std::vector<int32_t>& block_ids) const;
+  using BlockIds = std::vector<std::vector<int32_t>>;  // by group
+
+  // Groups of one kind: their look-ups end alike.
+  struct Kind {
+    KVCacheSpec spec;
+    int32_t first_group = 0;
+    int32_t end_group = 0;
+  };
+
+  static std::vector<Kind> find_kinds(const KVCacheConfig& config);
+  static void resize_tables(const Kind& kind, size_t num_blocks, BlockIds& block_ids);
+  // How many blocks of the prefix the kind's groups can go on from; their table of it.
+  size_t find(const Kind& kind, std::span<const BlockHash> hashes, BlockIds& block_ids) const;
+  size_t find_from_start(const Kind& kind, std::span<const BlockHash> hashes,
+                         BlockIds& block_ids) const;
+  size_t find_window(const Kind& kind, std::span<const BlockHash> hashes,
+                     BlockIds& block_ids) const;
+  bool find_block(const Kind& kind, const BlockHash& hash, size_t index, BlockIds& block_ids) const;
+  int64_t num_needed_for_admission(const Request& request, const ComputedBlocks& computed,
+                                   int32_t num_new_tokens) const;
+  int32_t num_groups() const { return kv_cache_config_.num_groups(); }
+  const KVCacheSpec& spec(int32_t group_id) const {
+    return kv_cache_config_.groups[static_cast<size_t>(group_id)].spec;
+  }
+  int32_t num_blocks_for(int64_t num_tokens) const { return spec(0).num_blocks_for(num_tokens); }
+  void allocate(int32_t num_missing, Request& request);
   void free_skipped_blocks(Request& request);
   void register_full_blocks(Request& request, int32_t num_tokens);
 
-  const KVCacheSpec spec_;
+  const KVCacheConfig kv_cache_config_;
+  const std::vector<Kind> kinds_;
+  const int32_t block_size_;
   const int32_t max_model_len_;
   const int32_t max_num_batched_tokens_;
   const bool enable_prefix_caching_;

@@ -20,6 +20,7 @@ EngineConfig read_config(const Json& json) {
   EngineConfig config;
   config.block_size = json.value("block_size", config.block_size);
   config.num_blocks = json.at("num_blocks");
+  config.max_model_len = json.at("max_model_len");
   config.max_num_seqs = json.value("max_num_seqs", config.max_num_seqs);
   config.max_num_batched_tokens =
       json.value("max_num_batched_tokens", config.max_num_batched_tokens);
@@ -30,12 +31,17 @@ EngineConfig read_config(const Json& json) {
   config.watermark = json.value("watermark", config.watermark);
   config.scheduler_reserve_full_isl =
       json.value("scheduler_reserve_full_isl", config.scheduler_reserve_full_isl);
-  // Recorded pools may be too small for a request of max_model_len; no request there is that long.
   if (const Status status = config.validate(); !status.ok()) {
     throw std::invalid_argument(status.message());
   }
-  config.max_model_len = json.at("max_model_len");
   return config;
+}
+
+KVCacheConfig read_kv_cache_config(const Json& json) {
+  const EngineConfig config = read_config(json);
+  const auto windows = json.value("layer_windows", std::vector<int32_t>{0});
+  if (windows.empty()) throw std::invalid_argument("layer_windows is empty");
+  return make_kv_cache_config(windows, config.block_size, config.max_model_len);
 }
 
 std::vector<int32_t> read_prompt(const Json& json) {
@@ -89,11 +95,16 @@ const char* kind_name(ScheduledKind kind) {
   return "";
 }
 
+// Recorded traces have one group of layers and say its block ids alone.
+Json block_ids_json(const std::vector<std::vector<int32_t>>& block_ids) {
+  return block_ids.size() == 1 ? Json(block_ids.front()) : Json(block_ids);
+}
+
 class Replay {
  public:
   explicit Replay(const Json& trace)
       : trace_(trace),
-        scheduler_(read_config(trace.at("config")), trace.at("config").value("sliding_window", 0)) {
+        scheduler_(read_config(trace.at("config")), read_kv_cache_config(trace.at("config"))) {
     for (const Json& request : trace.at("requests")) {
       request_json_[request.at("request_id").get<std::string>()] = &request;
       last_arrival_ = std::max(last_arrival_, arrival_step(request));
@@ -134,7 +145,7 @@ class Replay {
                            {"num_scheduled_tokens", request.num_scheduled_tokens()},
                            {"num_computed_tokens", request.num_computed_tokens},
                            {"kind", kind_name(request.kind)},
-                           {"new_block_ids", request.new_block_ids}});
+                           {"new_block_ids", block_ids_json(request.new_block_ids)}});
       if (request.kind != ScheduledKind::RUNNING) {
         num_cached_tokens[request.request_id] = request.num_computed_tokens;
       }

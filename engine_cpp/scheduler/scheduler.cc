@@ -28,9 +28,9 @@ void fill_output(const Request& request, RequestOutput& output) {
 
 }  // namespace
 
-Scheduler::Scheduler(const EngineConfig& config, int32_t sliding_window)
+Scheduler::Scheduler(const EngineConfig& config, KVCacheConfig kv_cache_config)
     : config_(config),
-      kv_cache_manager_(config, sliding_window),
+      kv_cache_manager_(config, std::move(kv_cache_config)),
       waiting_(config.scheduling_policy) {
   assert(config.max_model_len > 0 && config.num_blocks > 1);
 }
@@ -64,14 +64,13 @@ Status Scheduler::check_fits(const Request& request) const {
                                   config_.max_model_len) -
                     1
               : num_prompt;
-  const int32_t num_needed = kv_cache_manager_.max_blocks_held(num_tokens);
-  const int32_t num_usable = kv_cache_manager_.block_pool().num_usable_blocks();
-  if (num_needed <= num_usable) return Status::ok_status();
+  const int64_t num_needed = kv_cache_manager_.max_blocks_held(num_tokens);
+  if (num_needed <= kv_cache_manager_.block_pool().num_usable_blocks()) return Status::ok_status();
   return Status::resource_exhausted(
       "the request can reach " + std::to_string(num_tokens) + " cached tokens (prompt " +
       std::to_string(num_prompt) + ", max_tokens " +
       std::to_string(request.sampling_params.max_tokens) + "), the cache holds " +
-      std::to_string(int64_t{num_usable} * config_.block_size) +
+      std::to_string(kv_cache_manager_.max_tokens_held(num_tokens)) +
       ": lower max_tokens or raise --num-blocks");
 }
 
@@ -117,7 +116,7 @@ void Scheduler::schedule_running() {
   while (index < running_.size() && step_.token_budget > 0) {
     Request* request = running_[index];
     const int32_t num_tokens = capped(request->num_tokens() - request->num_computed_tokens);
-    const size_t num_known_blocks = request->block_ids.size();
+    const size_t num_known_blocks = request->block_ids.front().size();
     // A request that had to preempt itself ends the walk.
     if (!allocate_or_preempt(index, num_tokens)) break;
     add_to_step(request, ScheduledKind::RUNNING, num_tokens, num_known_blocks);
@@ -173,9 +172,12 @@ void Scheduler::add_to_step(Request* request, ScheduledKind kind, int32_t num_to
   scheduled.request_id = request->request_id;
   scheduled.kind = kind;
   scheduled.num_computed_tokens = request->num_computed_tokens;
-  scheduled.new_block_ids.assign(
-      request->block_ids.begin() + static_cast<std::ptrdiff_t>(num_known_blocks),
-      request->block_ids.end());
+  scheduled.new_block_ids.resize(request->block_ids.size());
+  for (size_t g = 0; g < request->block_ids.size(); ++g) {
+    const std::vector<int32_t>& table = request->block_ids[g];
+    scheduled.new_block_ids[g].assign(table.begin() + static_cast<std::ptrdiff_t>(num_known_blocks),
+                                      table.end());
+  }
   step_.requests.push_back(request);
   step_.num_tokens.push_back(num_tokens);
   step_.token_budget -= num_tokens;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/engine_config.h"
+#include "core/kv_cache_config.h"
 #include "core/model_runner_output.h"
 #include "core/request.h"
 #include "core/request_output.h"
@@ -42,9 +43,11 @@ struct SchedulerStats {
 // they have finished.
 class Scheduler {
  public:
-  // sliding_window: tokens that a token attends to in every layer; 0 = all.
   // REQUIRES: config is valid, max_model_len and num_blocks are known (not 0).
-  explicit Scheduler(const EngineConfig& config, int32_t sliding_window = 0);
+  Scheduler(const EngineConfig& config, KVCacheConfig kv_cache_config);
+  // For a model in which every token attends to all before it.
+  explicit Scheduler(const EngineConfig& config)
+      : Scheduler(config, uniform_kv_cache_config(1, config.block_size)) {}
 
   // Refused: an id in use, bad sampling parameters, a prompt that leaves no room for a token
   // (INVALID_ARGUMENT), a request that the cache can never hold (RESOURCE_EXHAUSTED).

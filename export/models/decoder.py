@@ -17,6 +17,7 @@ from pinfer.export.models.settings import (
     positive_number,
 )
 from pinfer.export.models.spec import ConfigReader, ModelSpec, RotarySpec, TensorNames, TensorPlan
+from pinfer.runtime import ops
 from pinfer.runtime.layers.layer_spec import HeadSpec, LayerSpec
 from pinfer.runtime.weight_format import FLOAT32, WeightFormat
 
@@ -69,6 +70,12 @@ def read_model(
     if isinstance(layers, LayerSpec):
         layers = [layers] * positive_int(reader, "num_hidden_layers")
     first = layers[0]
+    for layer in layers:
+        if layer.num_experts and layer.activation not in ops.ACTIVATION_CODES:
+            raise ExportError(
+                f"{reader.source}: config key 'hidden_act': experts have"
+                f" {', '.join(ops.ACTIVATION_CODES)}, found {layer.activation}"
+            )
     rotaries = tuple(rotaries or [read_rotary(reader, first.head_dim)])
     of_layer = tuple(rotary_of_layer or [0] * len(layers))
     sized = (
@@ -106,7 +113,8 @@ def of_type(
     """A layer of each type; those of "sliding_attention" see sliding_window positions."""
     if "sliding_attention" in types and sliding_window == 0:
         raise ExportError(
-            f"{reader.source}: layers have sliding attention, but sliding_window is not set"
+            f"{reader.source}: config key 'layer_types' has sliding attention, but sliding_window"
+            " is not set"
         )
     windows = {"full_attention": 0, "sliding_attention": sliding_window}
     return [replace(layer, sliding_window=windows[kind]) for kind in types]

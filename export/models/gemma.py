@@ -13,7 +13,7 @@ NAMES = TensorNames(norm_added=1.0)  # checkpoints hold what a norm's weight is 
 
 def read_spec(reader: ConfigReader, architecture: str) -> ModelSpec:
     require(reader, "use_bidirectional_attention", False, False)
-    reader.get("hidden_activation")  # an older key that nobody reads
+    reader.ignore("hidden_activation")  # an older key that nobody reads
     bias = boolean(reader, "attention_bias", False)
     layer = read_layer(
         reader,

@@ -33,11 +33,10 @@ KEYS = {
 
 def read_spec(reader: ConfigReader, architecture: str) -> ModelSpec:
     reader = reader.renamed(KEYS)
-    for irrelevant in (
+    reader.ignore(
         "attn_pdrop", "summary_type", "summary_use_proj", "summary_activation", "n_ctx",
         "summary_proj_to_labels", "summary_first_dropout", "reorder_and_upcast_attn",
-    ):  # fmt: skip
-        reader.get(irrelevant)
+    )  # fmt: skip
     require(reader, "add_cross_attention", False, False)
     require(reader, "scale_attn_by_inverse_layer_idx", False, False)
     hidden_size = positive_int(reader, "hidden_size", 768)

@@ -23,8 +23,7 @@ NAMES = TensorNames(
 
 
 def read_spec(reader: ConfigReader, architecture: str) -> ModelSpec:
-    for irrelevant in ("classifier_dropout", "is_decoder"):
-        reader.get(irrelevant)
+    reader.ignore("classifier_dropout", "is_decoder")
     reader = reader.renamed(
         {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}
     )

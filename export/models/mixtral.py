@@ -15,8 +15,7 @@ NAMES = TensorNames(
 
 
 def read_spec(reader: ConfigReader, architecture: str) -> ModelSpec:
-    for training in ("output_router_logits", "router_aux_loss_coef", "router_jitter_noise"):
-        reader.get(training)
+    reader.ignore("output_router_logits", "router_aux_loss_coef", "router_jitter_noise")
     num_experts = positive_int(reader, "num_local_experts", 8)
     layer = read_layer(
         reader,

@@ -43,8 +43,7 @@ def read_spec(reader: ConfigReader, architecture: str) -> ModelSpec:
 
 def sparse_layers(reader: ConfigReader, dense: LayerSpec, sparse: LayerSpec) -> list[LayerSpec]:
     """Every decoder_sparse_step-th layer has experts, but those that mlp_only_layers lists."""
-    for training in ("output_router_logits", "router_aux_loss_coef"):
-        reader.get(training)
+    reader.ignore("output_router_logits", "router_aux_loss_coef")
     step = positive_int(reader, "decoder_sparse_step", 1)
     dense_ones = reader.get("mlp_only_layers", [])
     return [

@@ -14,7 +14,7 @@ def read_spec(reader: ConfigReader, architecture: str) -> ModelSpec:
     bias = boolean(reader, "attention_bias", False)
     switched_on = boolean(reader, "use_sliding_window", False)
     size = window(reader, 4096)
-    reader.get("max_window_layers")  # of no effect: the window is every layer's
+    reader.ignore("max_window_layers")  # the window is every layer's
     dense = read_layer(
         reader,
         num_kv_heads=4,

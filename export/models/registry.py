@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pinfer.export.checkpoint import Checkpoint
 from pinfer.export.errors import ExportError
@@ -28,24 +29,37 @@ from pinfer.export.models import (
 from pinfer.export.models.settings import require
 from pinfer.export.models.spec import ConfigReader, ModelSpec
 
-FAMILIES: dict[str, Callable[[ConfigReader, str], ModelSpec]] = {
-    "GPT2LMHeadModel": gpt2.read_spec,
-    "GPTNeoXForCausalLM": gpt_neox.read_spec,
-    "Gemma2ForCausalLM": gemma2.read_spec,
-    "Gemma3ForCausalLM": gemma3.read_spec,
-    "GemmaForCausalLM": gemma.read_spec,
-    "GraniteForCausalLM": granite.read_spec,
-    "LlamaForCausalLM": llama.read_spec,
-    "MistralForCausalLM": mistral.read_spec,
-    "MixtralForCausalLM": mixtral.read_spec,
-    "Olmo2ForCausalLM": olmo2.read_spec,
-    "Phi3ForCausalLM": phi3.read_spec,
-    "Qwen2ForCausalLM": qwen2.read_spec,
-    "Qwen2MoeForCausalLM": qwen2_moe.read_spec,
-    "Qwen3ForCausalLM": qwen3.read_spec,
-    "Qwen3MoeForCausalLM": qwen3_moe.read_spec,
-    "SmolLM3ForCausalLM": smollm3.read_spec,
-    "Starcoder2ForCausalLM": starcoder2.read_spec,
+
+@dataclass(frozen=True)
+class Family:
+    """One architecture, as checkpoints name it."""
+
+    models: str  # published ones that say so
+    read_spec: Callable[[ConfigReader, str], ModelSpec]
+    window: bool = False  # some have layers with a sliding window
+    experts: bool = False
+
+
+FAMILIES: dict[str, Family] = {
+    "GPT2LMHeadModel": Family("GPT-2, DistilGPT2", gpt2.read_spec),
+    "GPTNeoXForCausalLM": Family("GPT-NeoX, Pythia", gpt_neox.read_spec),
+    "Gemma2ForCausalLM": Family("Gemma 2", gemma2.read_spec, window=True),
+    "Gemma3ForCausalLM": Family("Gemma 3 (text)", gemma3.read_spec, window=True),
+    "GemmaForCausalLM": Family("Gemma 1", gemma.read_spec),
+    "GraniteForCausalLM": Family("Granite 3", granite.read_spec),
+    "LlamaForCausalLM": Family("Llama 1 to 3.3, SmolLM 1 and 2, Falcon 3", llama.read_spec),
+    "MistralForCausalLM": Family("Mistral, Ministral", mistral.read_spec, window=True),
+    "MixtralForCausalLM": Family("Mixtral", mixtral.read_spec, window=True, experts=True),
+    "Olmo2ForCausalLM": Family("OLMo 2", olmo2.read_spec),
+    "Phi3ForCausalLM": Family("Phi 3, 3.5, 4 and 4-mini", phi3.read_spec, window=True),
+    "Qwen2ForCausalLM": Family("Qwen 1.5, 2, 2.5, QwQ", qwen2.read_spec, window=True),
+    "Qwen2MoeForCausalLM": Family(
+        "Qwen 1.5 and 2 MoE", qwen2_moe.read_spec, window=True, experts=True
+    ),
+    "Qwen3ForCausalLM": Family("Qwen 3", qwen3.read_spec, window=True),
+    "Qwen3MoeForCausalLM": Family("Qwen 3 MoE", qwen3_moe.read_spec, window=True, experts=True),
+    "SmolLM3ForCausalLM": Family("SmolLM3", smollm3.read_spec, window=True),
+    "Starcoder2ForCausalLM": Family("StarCoder 2", starcoder2.read_spec, window=True),
 }
 # The same models without a head, by the names that checkpoints of embedding models have.
 BASE_MODELS = {
@@ -73,7 +87,7 @@ def read_spec(checkpoint: Checkpoint, embeds: bool = False) -> ModelSpec:
         )
     reader = ConfigReader(checkpoint.source, config)
     require(reader, "is_causal", True, True)
-    spec = family(reader, name)
+    spec = family.read_spec(reader, name)
     unread = reader.unread_keys()
     if unread:
         shown = ", ".join(f"{key}={config[key]!r}"[:80] for key in unread)

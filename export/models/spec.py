@@ -82,7 +82,7 @@ class ModelSpec:
     tie_word_embeddings: bool
     layers: tuple[LayerSpec, ...]
     head: HeadSpec
-    rotaries: tuple[RotarySpec, ...] = field(repr=False)
+    rotaries: tuple[RotarySpec, ...] = field(repr=False, compare=False)
     rotary_of_layer: tuple[int, ...]  # indices of rotaries
     names: TensorNames = field(repr=False)
     embedding_scale: float = 1.0  # what embeddings are multiplied by
@@ -136,6 +136,7 @@ class ConfigReader:
         self.source = source
         self._config = config
         self._read: set[str] = set()
+        self._ignored: set[str] = set()
         self._renamed: Mapping[str, str] = {}
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -150,11 +151,22 @@ class ConfigReader:
         self._read.add(other)
         return self._config.get(key, self._config.get(other, default))
 
+    def ignore(self, *keys: str) -> None:
+        """Lets keys through that do not change what a trained model computes."""
+        self._read.update(keys)
+        self._ignored.update(keys)
+
+    def was_read(self, key: str) -> bool:
+        return key in self._read
+
+    def is_ignored(self, key: str) -> bool:
+        return key in self._ignored
+
     def renamed(self, keys: Mapping[str, str]) -> ConfigReader:
         """A reader of the same config that takes `keys`' values for what has no entry under their
         keys."""
         reader = ConfigReader(self.source, self._config)
-        reader._read = self._read
+        reader._read, reader._ignored = self._read, self._ignored
         reader._renamed = keys
         return reader
 

@@ -10,8 +10,7 @@ NAMES = TensorNames(up=("mlp.c_fc",), down="mlp.c_proj")
 
 
 def read_spec(reader: ConfigReader, architecture: str) -> ModelSpec:
-    for training in ("residual_dropout", "embedding_dropout"):
-        reader.get(training)
+    reader.ignore("residual_dropout", "embedding_dropout")
     bias = boolean(reader, "use_bias", True)
     layer = read_layer(
         reader,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 # Ours with every provider: custom ops and OpenMP's entry points.
 SHARED_SYMBOLS = frozenset(
-    """aoti_torch_cpu_linear aoti_torch_cpu_paged_attention
+    """aoti_torch_cpu_linear aoti_torch_cpu_moe aoti_torch_cpu_paged_attention
     GOMP_parallel GOMP_barrier
     omp_get_num_threads omp_get_thread_num omp_get_max_threads""".split()
 )

@@ -44,8 +44,8 @@ class EngineConfig:
     def validate(self) -> None:
         """Raises ValueError naming the field, the range and what was found.
 
-        0 is accepted where it means "choose"; where both are known, the pool has to hold one
-        request of max_model_len.
+        0 is accepted where it means "choose". How many blocks a request needs depends on the model
+        (core/kv_cache_config.py).
         """
         check_range("max_model_len", self.max_model_len, 0, MAX_INT)
         check_range("max_num_seqs", self.max_num_seqs, 1, MAX_INT)
@@ -61,16 +61,3 @@ class EngineConfig:
         if not 0.0 <= self.watermark < 1.0:
             raise field_error("watermark", "in [0, 1)", self.watermark)
         check_range("threads", self.threads, 0, _MAX_THREADS)
-        self._check_pool_holds_one_request()
-
-    def _check_pool_holds_one_request(self) -> None:
-        if self.num_blocks == 0 or self.max_model_len == 0:
-            return
-        num_slots = (self.num_blocks - 1) * self.block_size
-        if num_slots >= self.max_model_len:
-            return
-        raise ValueError(
-            f"num_blocks {self.num_blocks} (one is the null block) of {self.block_size} tokens "
-            f"hold {num_slots} tokens, less than one request of max_model_len "
-            f"{self.max_model_len}: raise --num-blocks or lower --max-model-len"
-        )

@@ -89,7 +89,9 @@ class Request:
         self.num_prompt_logprobs = 0  # of the prompt's tokens after the first: passed on so far
 
         # Set by the KV cache manager.
-        self.block_ids: list[int] = []  # position p lives in block_ids[p // block_size]
+        # A table for each group of layers; position p lives in block_ids[group][p // block_size].
+        # The tables are equally long, and empty (or none at all) while the request holds no blocks.
+        self.block_ids: list[list[int]] = []
         self.block_hashes: list[bytes] = []  # keys of full blocks, as far as they were needed
         self.num_registered_blocks = 0  # leading blocks that have been given their key
 

@@ -18,8 +18,8 @@ class ScheduledRequest:
     kind: ScheduledKind = ScheduledKind.NEW
     num_computed_tokens: int = 0  # before this step; for NEW and RESUMED the prefix-cache hit
     token_ids: list[int] = field(default_factory=list)  # to compute, from num_computed_tokens on
-    # RUNNING: blocks added; NEW and RESUMED: the whole table
-    new_block_ids: list[int] = field(default_factory=list)
+    # By group of layers. RUNNING: blocks added; NEW and RESUMED: the whole table.
+    new_block_ids: list[list[int]] = field(default_factory=list)
     samples: bool = False  # this chunk reaches the last known token: one token is sampled
 
     @property

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pinfer.runtime.core.engine_config import EngineConfig
+from pinfer.runtime.core.kv_cache_config import make_kv_cache_config
 from pinfer.runtime.core.pooling_params import PoolingMode, PoolingParams
 from pinfer.runtime.core.request import Request, RequestOptions
 from pinfer.runtime.core.sampling_params import SamplingParams
@@ -41,13 +42,25 @@ class Engine:
         config = config or EngineConfig()
         if config.max_model_len == 0:
             config = replace(config, max_model_len=model.manifest["model"]["max_model_len"])
+        kv_cache_config = make_kv_cache_config(
+            model.layer_windows, config.block_size, config.max_model_len
+        )
+        per_request = kv_cache_config.max_blocks_held(
+            config.max_model_len, config.max_num_batched_tokens
+        )
         if config.num_blocks == 0:
-            config = replace(config, num_blocks=config.max_model_len // config.block_size + 2)
+            config = replace(config, num_blocks=per_request + 2)
         config.validate()
+        if per_request > config.num_blocks - 1:
+            raise ValueError(
+                f"num_blocks {config.num_blocks} (one is the null block) cannot hold one request "
+                f"of max_model_len {config.max_model_len}, which needs {per_request} blocks"
+            )
         self._eos_token_ids = list(model.manifest["text"]["eos_token_ids"])
         self._core = EngineCore(
             config,
-            ModelRunner(model, config.num_blocks),
+            kv_cache_config,
+            ModelRunner(model, kv_cache_config, config.num_blocks),
             Sampler(masked_token_ids),
             model.embeds,
         )

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pinfer.runtime.core.engine_config import EngineConfig
+from pinfer.runtime.core.kv_cache_config import KVCacheConfig
 from pinfer.runtime.core.model_runner_output import ModelRunnerOutput, PromptLogprobs
 from pinfer.runtime.core.pooling_params import PoolingMode
 from pinfer.runtime.core.request import Request, RequestStatus
@@ -22,17 +23,18 @@ PROMPT_LOGITS_ROWS = 64
 
 
 class EngineCore:
-    """config: valid, max_model_len and num_blocks known. embeds: all requests are for embeddings,
-    else none."""
+    """config: valid, max_model_len and num_blocks known. The executor's cache is laid out by
+    kv_cache_config. embeds: all requests are for embeddings, else none."""
 
     def __init__(
         self,
         config: EngineConfig,
+        kv_cache_config: KVCacheConfig,
         executor: ModelRunner,
         sampler: Sampler,
         embeds: bool = False,
     ) -> None:
-        self._scheduler = Scheduler(config)
+        self._scheduler = Scheduler(config, kv_cache_config)
         self._executor = executor
         self._sampler = sampler
         self._pooler = Pooler()

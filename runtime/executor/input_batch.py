@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from pinfer.runtime.core.scheduler_output import ScheduledKind, ScheduledRequest, SchedulerOutput
 
 
-class InputBatch:
-    """Keeps each running request's block table from step to step, since the scheduler only tells
-    what is new. T tokens, S requests, M blocks in the longest table of the step."""
+@dataclass(frozen=True, slots=True)
+class GroupInputs:
+    """What differs between groups of layers. T tokens, S requests, M blocks in the longest table of
+    the step."""
 
-    def __init__(self, block_size: int) -> None:
+    slot_mapping: torch.Tensor  # [T], block id * block size + offset
+    block_table: torch.Tensor  # [S, M], rows filled up with the null block 0
+
+
+class InputBatch:
+    """Keeps each running request's block tables from step to step, since the scheduler only tells
+    what is new. A table goes on naming blocks that have left the window, which no row reads."""
+
+    def __init__(self, block_size: int, num_groups: int = 1) -> None:
         self._block_size = block_size
-        self._block_ids: dict[str, list[int]] = {}  # by request id
+        self._num_groups = num_groups
+        self._block_ids: dict[str, list[list[int]]] = {}  # by request id, then by group
 
     def update(self, scheduler_output: SchedulerOutput) -> None:
         """Takes in a step. Preempted and finished requests are forgotten, then the arrays are
@@ -24,34 +36,43 @@ class InputBatch:
             self._block_ids.pop(request_id, None)
         token_ids: list[int] = []
         positions: list[int] = []
-        slots: list[int] = []
         seq_lens: list[int] = []
         starts = [0]
+        for request in scheduler_output.scheduled_requests:
+            end = request.num_computed_tokens + request.num_scheduled_tokens
+            token_ids += request.token_ids
+            positions += range(request.num_computed_tokens, end)
+            seq_lens.append(end)
+            starts.append(len(token_ids))
+            self._extend_tables(request)
+        self.token_ids = torch.tensor(token_ids, dtype=torch.int32)  # [T]
+        self.positions = torch.tensor(positions, dtype=torch.int32)  # [T]
+        self.seq_lens = torch.tensor(seq_lens, dtype=torch.int32)  # [S], after this step
+        self.query_start_loc = torch.tensor(starts, dtype=torch.int32)  # [S + 1]
+        self.groups = [
+            self._group_inputs(scheduler_output, group_id) for group_id in range(self._num_groups)
+        ]
+
+    def _extend_tables(self, request: ScheduledRequest) -> None:
+        if request.kind is not ScheduledKind.RUNNING:
+            self._block_ids[request.request_id] = [[] for _ in range(self._num_groups)]
+        tables = self._block_ids[request.request_id]
+        for table, added in zip(tables, request.new_block_ids, strict=True):
+            table += added
+
+    def _group_inputs(self, scheduler_output: SchedulerOutput, group_id: int) -> GroupInputs:
+        slots: list[int] = []
         tables: list[list[int]] = []
         for request in scheduler_output.scheduled_requests:
-            table = self._table(request)
-            for token_id in request.token_ids:
-                position = request.num_computed_tokens + len(token_ids) - starts[-1]
+            table = self._block_ids[request.request_id][group_id]
+            start = request.num_computed_tokens
+            for position in range(start, start + request.num_scheduled_tokens):
                 block_id = table[position // self._block_size]
-                token_ids.append(token_id)
-                positions.append(position)
                 slots.append(block_id * self._block_size + position % self._block_size)
-            seq_lens.append(request.num_computed_tokens + request.num_scheduled_tokens)
-            starts.append(len(token_ids))
             tables.append(table)
         width = max([1, *map(len, tables)])
         rows = [table + [0] * (width - len(table)) for table in tables]
-        self.token_ids = torch.tensor(token_ids, dtype=torch.int32)  # [T]
-        self.positions = torch.tensor(positions, dtype=torch.int32)  # [T]
-        self.slot_mapping = torch.tensor(slots, dtype=torch.int64)  # [T]
-        # [S, M], rows filled up with the null block 0
-        self.block_table = torch.tensor(rows, dtype=torch.int32).reshape(len(rows), width)
-        self.seq_lens = torch.tensor(seq_lens, dtype=torch.int32)  # [S], after this step
-        self.query_start_loc = torch.tensor(starts, dtype=torch.int32)  # [S + 1]
-
-    def _table(self, request: ScheduledRequest) -> list[int]:
-        table = self._block_ids.setdefault(request.request_id, [])
-        if request.kind is not ScheduledKind.RUNNING:
-            table.clear()
-        table += request.new_block_ids
-        return table
+        return GroupInputs(
+            torch.tensor(slots, dtype=torch.int64),
+            torch.tensor(rows, dtype=torch.int32).reshape(len(rows), width),
+        )

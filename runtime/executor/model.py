@@ -73,6 +73,11 @@ class Model:
     def block_size(self) -> int:
         return self.manifest["kv_cache"]["block_size"]
 
+    @property
+    def layer_windows(self) -> list[int]:
+        """By layer: the tokens that a token attends to, itself included; 0 = all."""
+        return [entry["sliding_window"] for entry in self.manifest["layers"]]
+
 
 def _read_spec(kind: type[Spec], entry: dict[str, Any], path: str) -> Spec:
     try:

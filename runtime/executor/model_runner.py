@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from pinfer.runtime import ops
+from pinfer.runtime.core.kv_cache_config import KVCacheConfig
 from pinfer.runtime.core.scheduler_output import SchedulerOutput
 from pinfer.runtime.executor.input_batch import InputBatch
 from pinfer.runtime.executor.model import Model
@@ -17,16 +18,17 @@ from pinfer.runtime.layers.modules import embed
 class ModelRunner:
     """Owns the cache. What recycled or new blocks hold must never matter, so it begins as NaN."""
 
-    def __init__(self, model: Model, num_blocks: int) -> None:
+    def __init__(self, model: Model, kv_cache_config: KVCacheConfig, num_blocks: int) -> None:
         self._model = model
-        self._batch = InputBatch(model.block_size)
+        self._places = kv_cache_config.places()
+        self._batch = InputBatch(model.block_size, kv_cache_config.num_groups)
         spec = next(iter(model.layer_kinds.values()))
         shapes = ops.kv_cache_shapes(
             num_blocks, model.block_size, spec.num_kv_heads, spec.head_dim, model.cache_dtype
         )
         self._kv_cache = [
             tuple(_filled_with_nan(shape, model.cache_dtype) for shape in shapes)
-            for _ in model.layers
+            for _ in range(kv_cache_config.num_tensors)
         ]
         self._hidden_states: torch.Tensor | None = None  # [T, hidden]
 
@@ -44,10 +46,12 @@ class ModelRunner:
             ops.rotary_embedding(batch.positions, inv_freq, scaling)
             for inv_freq, scaling in model.rotaries
         ]
-        for layer, rotary, (k_cache, v_cache) in zip(
-            model.layers, model.rotary_of_layer, self._kv_cache, strict=True
+        for layer, rotary, place in zip(
+            model.layers, model.rotary_of_layer, self._places, strict=True
         ):
-            x = layer(x, *tables[rotary], k_cache, v_cache, batch.slot_mapping, batch.block_table,
+            k_cache, v_cache = self._kv_cache[place.tensor_id]
+            group = batch.groups[place.group_id]
+            x = layer(x, *tables[rotary], k_cache, v_cache, group.slot_mapping, group.block_table,
                       batch.seq_lens, batch.query_start_loc)  # fmt: skip
         self._hidden_states = x
 

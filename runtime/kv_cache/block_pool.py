@@ -2,7 +2,8 @@
 and which carry a key of the prefix cache.
 
 A free block may still carry a key: it is then an eviction candidate that a lookup can revive. It
-loses the key when it is handed out again.
+loses the key when it is handed out again. Keys are looked up by group: a block holds the layers of
+the group that registered it, and is of no use to another one.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class KVCacheEvent:
     kind: KVCacheEventKind
     block_id: int  # of STORED and REMOVED
     block_hash: bytes
+    group_id: int = 0
 
 
 @dataclass(slots=True)
@@ -35,17 +37,19 @@ class _Block:
     ref_count: int = 0
     free_previous: int = _NONE  # neighbours in the free queue
     free_next: int = _NONE
+    group_id: int = 0  # of the key
     block_hash: bytes | None = None  # none: no key
 
 
 class BlockPool:
     """num_blocks counts the null block."""
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, num_groups: int = 1) -> None:
         # The free queue is a ring through the null block, which is never free itself: its free_next
         # is the front, its free_previous the back.
         self._blocks = [_Block() for _ in range(num_blocks)]
-        self._cache: dict[bytes, dict[int, None]] = {}  # key -> blocks in order of registration
+        # By group: key -> blocks in order of registration.
+        self._caches: list[dict[bytes, dict[int, None]]] = [{} for _ in range(num_groups)]
         self.num_free_blocks = 0
         self.num_cached_blocks = 0  # that carry a key
         self.record_events = False
@@ -70,9 +74,9 @@ class BlockPool:
     def ref_count(self, block_id: int) -> int:
         return self._blocks[block_id].ref_count
 
-    def find_cached_block(self, block_hash: bytes) -> int | None:
+    def find_cached_block(self, block_hash: bytes, group_id: int = 0) -> int | None:
         """The block registered earliest among those that still carry the key."""
-        block_ids = self._cache.get(block_hash)
+        block_ids = self._caches[group_id].get(block_hash)
         return next(iter(block_ids)) if block_ids else None
 
     def allocate(self, num: int, block_ids: list[int]) -> None:
@@ -110,13 +114,14 @@ class BlockPool:
                 self._link_free(front, block_id, self._blocks[front].free_next)
                 front = block_id
 
-    def register_block(self, block_id: int, block_hash: bytes) -> None:
+    def register_block(self, block_id: int, block_hash: bytes, group_id: int = 0) -> None:
         """Gives a block that has none a key. Equal keys are not looked for: duplicates are
         allowed."""
+        self._blocks[block_id].group_id = group_id
         self._blocks[block_id].block_hash = block_hash
-        self._cache.setdefault(block_hash, {})[block_id] = None
+        self._caches[group_id].setdefault(block_hash, {})[block_id] = None
         self.num_cached_blocks += 1
-        self._record(KVCacheEventKind.STORED, block_id, block_hash)
+        self._record(KVCacheEventKind.STORED, block_id, block_hash, group_id)
 
     def drop_key(self, block_id: int) -> None:
         """Takes the block's key, if it has one."""
@@ -124,13 +129,19 @@ class BlockPool:
         block_hash = block.block_hash
         if block_hash is None:
             return
-        self._record(KVCacheEventKind.REMOVED, block_id, block_hash)
-        block_ids = self._cache[block_hash]
+        self._record(KVCacheEventKind.REMOVED, block_id, block_hash, block.group_id)
+        cache = self._caches[block.group_id]
+        block_ids = cache[block_hash]
         del block_ids[block_id]
         if not block_ids:
-            del self._cache[block_hash]
+            del cache[block_hash]
         block.block_hash = None
         self.num_cached_blocks -= 1
+
+    def drop_keys(self, block_hash: bytes, group_id: int) -> None:
+        """Takes the key from every block of the group that has it."""
+        while (block_id := self.find_cached_block(block_hash, group_id)) is not None:
+            self.drop_key(block_id)
 
     def reset_prefix_cache(self) -> bool:
         """Takes all keys. False, and nothing done, while any block is held."""
@@ -138,9 +149,10 @@ class BlockPool:
             return False
         for block in self._blocks:
             block.block_hash = None
-        self._cache.clear()
+        for cache in self._caches:
+            cache.clear()
         self.num_cached_blocks = 0
-        self._record(KVCacheEventKind.CLEARED, NULL_BLOCK_ID, b"")
+        self._record(KVCacheEventKind.CLEARED, NULL_BLOCK_ID, b"", 0)
         return True
 
     def take_events(self) -> list[KVCacheEvent]:
@@ -174,6 +186,8 @@ class BlockPool:
         block.free_previous = block.free_next = _NONE
         self.num_free_blocks -= 1
 
-    def _record(self, kind: KVCacheEventKind, block_id: int, block_hash: bytes) -> None:
+    def _record(
+        self, kind: KVCacheEventKind, block_id: int, block_hash: bytes, group_id: int
+    ) -> None:
         if self.record_events:
-            self._events.append(KVCacheEvent(kind, block_id, block_hash))
+            self._events.append(KVCacheEvent(kind, block_id, block_hash, group_id))

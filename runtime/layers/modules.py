@@ -216,7 +216,7 @@ class DecoderLayer(_Part):
             spec.intermediate_size,
             spec.experts_per_token,
             spec.normalize_experts,
-            spec.activation,
+            ops.ACTIVATION_CODES[spec.activation],
         )
         if inner := spec.shared_intermediate_size:
             gate, up = self._linear("shared_up", h, 2 * inner).chunk(2, -1)

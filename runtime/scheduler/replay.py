@@ -5,10 +5,10 @@ what a trace may hold)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from pinfer.runtime.core.engine_config import EngineConfig, SchedulingPolicy
+from pinfer.runtime.core.kv_cache_config import KVCacheConfig, make_kv_cache_config
 from pinfer.runtime.core.model_runner_output import ModelRunnerOutput, SampledToken
 from pinfer.runtime.core.request import Request, RequestOptions, RequestStatus
 from pinfer.runtime.core.request_output import RequestOutput
@@ -27,6 +27,7 @@ def _read_config(json: Mapping[str, Any]) -> EngineConfig:
     names = (
         "block_size",
         "num_blocks",
+        "max_model_len",
         "max_num_seqs",
         "max_num_batched_tokens",
         "enable_prefix_caching",
@@ -38,9 +39,14 @@ def _read_config(json: Mapping[str, Any]) -> EngineConfig:
         scheduling_policy=SchedulingPolicy(json.get("policy", "fcfs")),
         **{name: json[name] for name in names if name in json},
     )
-    # Recorded pools may be too small for a request of max_model_len; no request there is that long.
     config.validate()
-    return replace(config, max_model_len=json["max_model_len"])
+    return config
+
+
+def read_kv_cache_config(json: Mapping[str, Any]) -> KVCacheConfig:
+    config = _read_config(json)
+    windows = json.get("layer_windows", [0])
+    return make_kv_cache_config(windows, config.block_size, config.max_model_len)
 
 
 def read_prompt(json: Mapping[str, Any]) -> list[int]:
@@ -67,6 +73,11 @@ def sampled_token_id(json: Mapping[str, Any], index: int) -> int:
     return json["sampled_token_ids"][index] if "sampled_token_ids" in json else 1000 + index
 
 
+def _block_ids_json(block_ids: list[list[int]]) -> list[int] | list[list[int]]:
+    """Recorded traces have one group of layers and say its block ids alone."""
+    return block_ids[0] if len(block_ids) == 1 else block_ids
+
+
 class _Replay:
     def __init__(self, trace: Mapping[str, Any]) -> None:
         self._trace = trace
@@ -74,7 +85,7 @@ class _Replay:
         self._request_json = {request["request_id"]: request for request in self._requests}
         self._last_arrival = max(map(_arrival_step, self._requests), default=-1)
         config = trace["config"]
-        self._scheduler = Scheduler(_read_config(config), config.get("sliding_window", 0))
+        self._scheduler = Scheduler(_read_config(config), read_kv_cache_config(config))
         self._finished: list[Json] = []  # of the step that runs
 
     def run(self) -> Json:
@@ -111,7 +122,7 @@ class _Replay:
                 "num_scheduled_tokens": request.num_scheduled_tokens,
                 "num_computed_tokens": request.num_computed_tokens,
                 "kind": request.kind.value,
-                "new_block_ids": request.new_block_ids,
+                "new_block_ids": _block_ids_json(request.new_block_ids),
             }
             for request in output.scheduled_requests
         ]

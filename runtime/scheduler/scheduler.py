@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pinfer.runtime.core.engine_config import EngineConfig, SchedulingPolicy
+from pinfer.runtime.core.kv_cache_config import KVCacheConfig
 from pinfer.runtime.core.model_runner_output import (
     ModelRunnerOutput,
     PromptLogprobs,
@@ -56,11 +57,11 @@ class _Step:
 class Scheduler:
     """Driven in rounds of schedule(), the model, update_from_output(). Requests may be added and
     finished between these calls. config must be valid, with max_model_len and num_blocks known.
-    sliding_window: tokens that a token attends to in every layer; 0 = all."""
+    Without kv_cache_config: for a model in which every token attends to all before it."""
 
-    def __init__(self, config: EngineConfig, sliding_window: int = 0) -> None:
+    def __init__(self, config: EngineConfig, kv_cache_config: KVCacheConfig | None = None) -> None:
         self._config = config
-        self.kv_cache_manager = KVCacheManager(config, sliding_window)
+        self.kv_cache_manager = KVCacheManager(config, kv_cache_config)
         self._requests: dict[str, Request] = {}
         self._running: list[Request] = []  # in order of admission
         self._waiting = RequestQueue(config.scheduling_policy)
@@ -99,7 +100,8 @@ class Scheduler:
             raise ValueError(
                 f"the request can reach {num_tokens} cached tokens (prompt {num_prompt}, "
                 f"max_tokens {max_tokens}), the cache holds "
-                f"{num_usable * self._config.block_size}: lower max_tokens or raise --num-blocks"
+                f"{self.kv_cache_manager.max_tokens_held(num_tokens)}: "
+                "lower max_tokens or raise --num-blocks"
             )
 
     def finish_requests(
@@ -142,7 +144,7 @@ class Scheduler:
         while index < len(self._running) and step.token_budget > 0:
             request = self._running[index]
             num_tokens = self._capped(step, request.num_tokens - request.num_computed_tokens)
-            num_known_blocks = len(request.block_ids)
+            num_known_blocks = len(request.block_ids[0])
             index = self._allocate_or_preempt(step, index, num_tokens)
             if index < 0:  # a request that had to preempt itself ends the walk
                 break
@@ -209,7 +211,7 @@ class Scheduler:
                 request_id=request.request_id,
                 kind=kind,
                 num_computed_tokens=request.num_computed_tokens,
-                new_block_ids=request.block_ids[num_known_blocks:],
+                new_block_ids=[table[num_known_blocks:] for table in request.block_ids],
             )
         )
         step.token_budget -= num_tokens

@@ -10,13 +10,21 @@ BLOCK = 16
 
 
 class LogitsTool:
-    """One process; its cache starts full of NaN. Blocks are handed out by the caller."""
+    """One process; its cache starts full of NaN. Blocks are handed out by the caller; layers of one
+    window share a block table (the windows mean nothing else here)."""
 
-    def __init__(self, build_dir: Path, bundle: Path, threads: int, num_blocks: int = 64):
+    def __init__(
+        self,
+        build_dir: Path,
+        bundle: Path,
+        threads: int,
+        num_blocks: int = 64,
+        layer_windows: tuple[int, ...] = (),
+    ):
         tool = build_dir / "tests" / "engine_cpp" / "executor" / "logits_tool"
         assert tool.is_file(), f"{tool} is missing: run `make build-tests`"
         self._process = subprocess.Popen(
-            [tool, bundle, str(threads), str(num_blocks)],
+            [tool, bundle, *map(str, (threads, num_blocks, *layer_windows))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -41,16 +49,19 @@ class LogitsTool:
 
 
 def chunk(request_id, tokens, start, stop, blocks, kind=None):
-    """A step's entry that computes tokens[start:stop]; `blocks` is the request's whole table."""
+    """A step's entry that computes tokens[start:stop]; `blocks` is the request's whole table,
+    or a list of its tables."""
     if kind is None:
         kind = "new" if start == 0 else "running"
     held = -(-start // BLOCK)
     needed = -(-stop // BLOCK)
+    tables = blocks if isinstance(blocks[0], list) else [blocks]
+    start_block = held if kind == "running" else 0
     return {
         "id": request_id,
         "kind": kind,
         "num_computed_tokens": start,
         "token_ids": tokens[start:stop],
-        "new_block_ids": blocks[:needed] if kind != "running" else blocks[held:needed],
+        "new_block_ids": [list(table[start_block:needed]) for table in tables],
         "samples": True,
     }

@@ -341,7 +341,10 @@ def set_format(**fields):
             lambda m: m["layers"][0]["weights"].update(down_weight="layers.0.qkv_weight"),
             "layers.0.qkv_weight",
         ),
-        (lambda m: m["layers"][1]["weights"].update(qkv_weight="head.norm_weight"), "head.norm_weight"),
+        (
+            lambda m: m["layers"][1]["weights"].update(qkv_weight="head.norm_weight"),
+            "head.norm_weight",
+        ),
     ],
 )  # fmt: skip
 def test_edited_manifest(pinfer, int8_bundle, tmp_path, change, part):

@@ -78,6 +78,36 @@ def test_chunked_prefill_is_exact(tied_bundle, build_dir, size):
         assert last.tobytes() == solo.tobytes()
 
 
+@pytest.mark.parametrize("windows", [(64, 0), (48, 64, 0), (0, 32)])
+def test_groups_of_layers_change_no_bit(tied_bundle, build_dir, windows):
+    """Layers of different groups share tensors, each with a block table of its own: the logits are
+    those of one group. (The layers themselves attend to everything here.)"""
+    num_layers = len(json.loads((tied_bundle / "manifest.json").read_text())["layers"])
+    layer_windows = [windows[layer % len(windows)] for layer in range(num_layers)]
+    num_groups = len(set(layer_windows))
+    assert num_groups > 1
+    cases = prompts(259, [70, 20, 33], seed=8)
+    # All tables are disjoint, and in no order.
+    ids = list(range(1, 64))
+    random.Random(1).shuffle(ids)
+    tables = [[[ids.pop() for _ in range(5)] for _ in range(num_groups)] for _ in cases]
+
+    def run(tool, tables_of):
+        chunks = [(0, 18), (18, 19), (19, 20), (20, 33), (33, 70)]
+        for start, stop in chunks:
+            step = [
+                chunk(f"r{i}", tokens, start, min(stop, len(tokens)), tables_of(i))
+                for i, tokens in enumerate(cases)
+                if start < len(tokens)
+            ]
+            yield tool.step(step).tobytes()
+
+    with LogitsTool(build_dir, tied_bundle, threads=2) as tool:
+        expected = list(run(tool, lambda i: tables[i][0]))
+    with LogitsTool(build_dir, tied_bundle, 2, layer_windows=tuple(layer_windows)) as tool:
+        assert list(run(tool, lambda i: tables[i])) == expected
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_thread_count_changes_nothing(tied_bundle, build_dir, threads):
     tokens = prompts(259, [70], seed=3)[0]

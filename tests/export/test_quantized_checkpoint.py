@@ -21,7 +21,7 @@ from pinfer.export.evaluation import read_windows
 from pinfer.export.exporter import export, read_checkpoint, weight_formats
 from pinfer.export.models.registry import read_spec
 from pinfer.export.quantized_checkpoint import QuantizedSource
-from pinfer.export.safetensors_file import open_directory
+from pinfer.export.weight_files import open_directory
 from pinfer.export.weights import plan_weights, stored_tensor, write_weights
 from pinfer.runtime.weight_format import INT8, QuantizedWeight, WeightFormat, quantize_int4
 

@@ -14,6 +14,7 @@ extern const LinearKernel kLinearInt8Emulated, kLinearInt4Emulated;
 extern const LinearKernel kLinearInt8VnniEmulated, kLinearInt4VnniEmulated;
 extern const LinearKernel kLinearBFloat16DotEmulated;
 extern const AttentionKernel kAttentionBFloat16DotEmulated;
+extern const MoeKernel kMoeEmulated;
 extern const VectorFunctionTable kVectorFunctionsEmulated;
 #endif
 
@@ -45,17 +46,17 @@ std::vector<KernelSet> available_kernel_sets() {
     const KernelTable& table = kernel_table(isa);
     sets.push_back({isa_name(isa), table.linear_float32, table.linear_bfloat16, table.linear_int8,
                     table.linear_int4, table.attention_float32, table.attention_bfloat16,
-                    table.attention_int8});
+                    table.attention_int8, table.moe});
   }
 #if defined(PINFER_HAVE_SIMDE)
   if (is_supported(Isa::AVX2)) {
     sets.push_back({"avx512_emulated_by_simde", &kLinearFloat32Emulated, &kLinearBFloat16Emulated,
                     &kLinearInt8Emulated, &kLinearInt4Emulated, &kAttentionFloat32Emulated,
-                    &kAttentionBFloat16Emulated, &kAttentionInt8Emulated});
+                    &kAttentionBFloat16Emulated, &kAttentionInt8Emulated, &kMoeEmulated});
     sets.push_back({"avx512_bf16_emulated_by_simde", &kLinearFloat32Emulated,
                     &kLinearBFloat16DotEmulated, &kLinearInt8VnniEmulated, &kLinearInt4VnniEmulated,
                     &kAttentionFloat32Emulated, &kAttentionBFloat16DotEmulated,
-                    &kAttentionInt8Emulated});
+                    &kAttentionInt8Emulated, &kMoeEmulated});
   }
 #endif
   return sets;

@@ -20,6 +20,7 @@ struct KernelSet {
   const AttentionKernel* attention_float32;
   const AttentionKernel* attention_bfloat16;
   const AttentionKernel* attention_int8;
+  const MoeKernel* moe;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const KernelSet& set) { return out << set.name; }

@@ -65,7 +65,12 @@ def test_schema_arguments_are_parameters_of_the_c_function(name):
     parameters = header_functions()[f"pinfer_{name}"][1]
     names = [parameter for parameter, _ in parameters]
     arguments = schema_arguments(name)
-    kinds = {"Tensor": ctypes.c_void_p, "int": None, "float": ctypes.c_double}
+    kinds = {
+        "Tensor": ctypes.c_void_p,
+        "int": None,
+        "bool": ctypes.c_int32,
+        "float": ctypes.c_double,
+    }
     order = []
     for argument, kind in arguments:
         assert argument in names, f"{argument} is missing in pinfer_{name}"
@@ -83,7 +88,12 @@ def test_shims_equal_the_schema(name):
     (declaration,) = ops.SHIMS[overload]
     match = re.fullmatch(r"AOTITorchError aoti_torch_cpu_(\w+)\((.*)\)", declaration)
     assert match is not None and match[1] == name
-    kinds = {"Tensor": "AtenTensorHandle", "int": "int64_t", "float": "double"}
+    kinds = {
+        "Tensor": "AtenTensorHandle",
+        "int": "int64_t",
+        "bool": "int32_t",  # as Inductor passes it
+        "float": "double",
+    }
     expected = [f"{kinds[kind]} {argument}" for argument, kind in schema_arguments(name)]
     parameters = [parameter.strip() for parameter in match[2].split(",")]
     assert parameters[: len(expected)] == expected
@@ -106,6 +116,10 @@ def make_arguments(name: str) -> tuple[object, ...]:
         return torch.tensor([1, 2], dtype=int32), ops.pack_linear(torch.randn(20, 10)), 10
     if name == "rotary_embedding":
         return torch.tensor([1, 2], dtype=int32), torch.rand(4), 1.0
+    if name == "moe":
+        gate_up = torch.stack([ops.pack_linear(torch.randn(18, 10)) for _ in range(4)])
+        down = torch.stack([ops.pack_linear(torch.randn(10, 9)) for _ in range(4)])
+        return torch.randn(3, 10), torch.randn(3, 4), gate_up, down, 9, 2, True, 0
     k_shape, v_shape = ops.kv_cache_shapes(4, 16, 1, 8, torch.float32)
     return (
         torch.randn(3, 2, 8),

@@ -7,8 +7,12 @@ import tiny_models
 
 import pinfer
 from pinfer.runtime.core.engine_config import EngineConfig
+from pinfer.runtime.core.kv_cache_config import make_kv_cache_config
 from pinfer.runtime.core.sampling_params import SamplingParams
+from pinfer.runtime.core.scheduler_output import ScheduledKind, ScheduledRequest, SchedulerOutput
 from pinfer.runtime.engine.engine import Engine
+from pinfer.runtime.executor.model import Model
+from pinfer.runtime.executor.model_runner import ModelRunner
 
 NO_TOKEN = range(259, 400)
 
@@ -70,3 +74,32 @@ def test_same_ids_and_log_probabilities(bundle):
             for a, b in zip(ours, theirs, strict=True):
                 assert abs(a.logprob - b.chosen) < 1e-4
                 assert [i for i, _ in a.top] == [i for i, _ in b.top]
+
+
+def test_groups_of_layers_change_no_bit(bundle):
+    """Layers of different groups share tensors; the windows mean nothing else here."""
+    model = Model(bundle)
+    tokens = [3 + i % 200 for i in range(60)]
+    found = []
+    for windows in ([0] * len(model.layers), [32 * (i % 2) for i in range(len(model.layers))]):
+        config = make_kv_cache_config(windows, model.block_size, 512)
+        runner = ModelRunner(model, config, 20)
+        tables = [[5, 9, 1, 12], [7, 3, 2, 8]][: config.num_groups]
+        for start, stop, kind in ((0, 37, ScheduledKind.NEW), (37, 60, ScheduledKind.RUNNING)):
+            held, needed = -(-start // model.block_size), -(-stop // model.block_size)
+            step = SchedulerOutput(
+                [
+                    ScheduledRequest(
+                        "a",
+                        kind,
+                        start,
+                        tokens[start:stop],
+                        [table[held:needed] for table in tables],
+                        samples=True,
+                    )
+                ]
+            )
+            runner.execute_model(step)
+            found.append(runner.compute_logits(step.sampled_rows()))
+    assert found[0].equal(found[2]) and found[1].equal(found[3])
+    assert found[0].isfinite().all()

@@ -19,9 +19,11 @@ def one_of(*values):
 def configs(draw):
     max_num_seqs = draw(st.integers(1, 8))
     block_size = draw(one_of(1, 2, 4, 16))
+    windows = draw(layer_windows(block_size))
     return {
         "block_size": block_size,
-        "num_blocks": draw(st.integers(4, 24)),
+        "num_blocks": 1
+        + draw(st.integers(3, 23)) * draw(one_of(1, len(set(windows)), len(windows))),
         "max_num_seqs": max_num_seqs,
         "max_num_batched_tokens": draw(st.integers(max_num_seqs, 64)),
         "max_model_len": draw(st.integers(2, 12)) * block_size,
@@ -30,8 +32,18 @@ def configs(draw):
         "long_prefill_token_threshold": draw(one_of(0, 0, 1, 3, block_size, 2 * block_size + 1)),
         "watermark": draw(one_of(0.0, 0.0, 0.1, 0.4)),
         "scheduler_reserve_full_isl": draw(st.booleans()),
-        "sliding_window": draw(one_of(0, 0, 0, 1, 2, block_size, block_size + 1, 3 * block_size)),
+        "layer_windows": windows,
     }
+
+
+@st.composite
+def layer_windows(draw, block_size):
+    """One group, several of one window, full attention beside one or two windows."""
+    windows = [0, 1, 2, block_size, block_size + 1, 3 * block_size]
+    if draw(st.booleans()):
+        return draw(one_of([0], [0], [draw(st.sampled_from(windows))]))
+    kinds = draw(st.lists(st.sampled_from(windows), min_size=1, max_size=3))
+    return draw(st.lists(st.sampled_from(kinds), min_size=2, max_size=6))
 
 
 @st.composite

@@ -72,11 +72,6 @@ def test_greedy(temperature, is_greedy):
             {"max_num_seqs": 32, "max_num_batched_tokens": 31},
             "max_num_batched_tokens must be in [32, 2147483647], got 31",
         ),
-        (
-            {"num_blocks": 41, "max_model_len": 641},
-            "num_blocks 41 (one is the null block) of 16 tokens hold 640 tokens, less than one "
-            "request of max_model_len 641: raise --num-blocks or lower --max-model-len",
-        ),
     ],
 )
 def test_engine_config_is_refused(fields, message):
@@ -87,7 +82,7 @@ def test_engine_config_is_refused(fields, message):
 
 def test_engine_config_is_accepted():
     EngineConfig().validate()
-    EngineConfig(num_blocks=41, max_model_len=640).validate()
+    EngineConfig(num_blocks=2, max_model_len=640).validate()  # enough for a short window
 
 
 def test_request_end_ids():

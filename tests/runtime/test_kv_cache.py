@@ -111,9 +111,9 @@ def test_a_hit_ends_at_the_first_gap():
     computed = manager.get_computed_blocks(first)
     assert manager.allocate_for_admission(first, computed, 16, 0)
     assert manager.get_computed_blocks(second).num_tokens == 12
-    gap.block_ids = [first.block_ids[1]]
+    gap.block_ids = [[first.block_ids[0][1]]]
     manager.drop_keys(gap, 0)
-    assert manager.get_computed_blocks(second).block_ids == first.block_ids[:1]
+    assert manager.get_computed_blocks(second).block_ids == [first.block_ids[0][:1]]
 
 
 def test_prompts_whose_log_probabilities_are_wanted_skip_the_cache():

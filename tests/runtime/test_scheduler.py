@@ -37,13 +37,13 @@ def test_a_step_tells_the_executor_everything():
     (entry,) = output.scheduled_requests
     assert (entry.request_id, entry.kind, entry.samples) == ("a", ScheduledKind.NEW, True)
     assert entry.token_ids == [100, 101, 102, 103, 104, 105]
-    assert entry.new_block_ids == [1, 2]
+    assert entry.new_block_ids == [[1, 2]]
     assert output.total_num_scheduled_tokens == 6
     (result,) = scheduler.update_from_output(output, sample(output))
     assert result.new_token_ids == [7] and not result.finished
     (entry,) = scheduler.schedule().scheduled_requests
     assert (entry.kind, entry.num_computed_tokens) == (ScheduledKind.RUNNING, 6)
-    assert entry.token_ids == [7] and entry.new_block_ids == []
+    assert entry.token_ids == [7] and entry.new_block_ids == [[]]
 
 
 def test_refusals():

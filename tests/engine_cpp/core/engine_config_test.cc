@@ -49,21 +49,6 @@ TEST(EngineConfigTest, EveryRunningRequestGetsAToken) {
             "max_num_batched_tokens must be in [32, 2147483647], got 31");
 }
 
-TEST(EngineConfigTest, PoolHoldsOneRequest) {
-  const auto with = [](int32_t num_blocks, int32_t max_model_len) {
-    return [=](EngineConfig& config) {
-      config.num_blocks = num_blocks;
-      config.max_model_len = max_model_len;
-    };
-  };
-  EXPECT_EQ(refusal(with(41, 640)), "");
-  EXPECT_EQ(refusal(with(41, 641)),
-            "num_blocks 41 (one is the null block) of 16 tokens hold 640 tokens, less than one "
-            "request of max_model_len 641: raise --num-blocks or lower --max-model-len");
-  EXPECT_EQ(refusal(with(2, 0)), "") << "the length is not known yet";
-  EXPECT_EQ(refusal(with(0, 641)), "") << "the size is not known yet";
-}
-
 TEST(EngineConfigTest, EnumNames) {
   EXPECT_EQ(enum_name(SchedulingPolicy::FCFS), "fcfs");
   EXPECT_EQ(parse_enum<SchedulingPolicy>("priority"), SchedulingPolicy::PRIORITY);

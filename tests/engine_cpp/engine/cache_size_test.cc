@@ -15,42 +15,77 @@ EngineConfig config(int32_t max_model_len, int32_t num_blocks, int32_t max_num_s
   return config;
 }
 
+// Of a model whose layers all attend to everything.
+Status resolve(int32_t model_max_len, int64_t available_bytes, EngineConfig* config,
+               const std::vector<int32_t>& layer_windows = {0}) {
+  PINFER_RETURN_IF_ERROR(resolve_max_model_len(model_max_len, config));
+  return resolve_cache_size(
+      make_kv_cache_config(layer_windows, config->block_size, config->max_model_len), kBlockBytes,
+      available_bytes, config);
+}
+
 TEST(CacheSize, IsEnoughForAllRequestsWhereMemoryAllows) {
   EngineConfig c = config(0, 0);
-  ASSERT_TRUE(resolve_cache_size(160, kBlockBytes, int64_t{1} << 40, &c).ok());
+  ASSERT_TRUE(resolve(160, int64_t{1} << 40, &c).ok());
   EXPECT_EQ(c.max_model_len, 160);
   EXPECT_EQ(c.num_blocks, 4 * 10 + 1);
 }
 
 TEST(CacheSize, IsAQuarterOfTheMemoryOtherwise) {
   EngineConfig c = config(0, 0, 100);
-  ASSERT_TRUE(resolve_cache_size(160, kBlockBytes, 400 * kBlockBytes, &c).ok());
+  ASSERT_TRUE(resolve(160, 400 * kBlockBytes, &c).ok());
   EXPECT_EQ(c.num_blocks, 100 + 1);
 }
 
 TEST(CacheSize, HoldsOneRequestWhateverTheMemory) {
   EngineConfig c = config(0, 0);
-  ASSERT_TRUE(resolve_cache_size(161, kBlockBytes, 0, &c).ok());
+  ASSERT_TRUE(resolve(161, 0, &c).ok());
   EXPECT_EQ(c.num_blocks, 11 + 1);
 }
 
 TEST(CacheSize, RefusesAPoolThatHoldsNoRequest) {
   EngineConfig c = config(640, 40);
-  const Status status = resolve_cache_size(8192, kBlockBytes, int64_t{1} << 40, &c);
+  const Status status = resolve(8192, int64_t{1} << 40, &c);
   ASSERT_FALSE(status.ok());
   for (const char* part : {"--num-blocks 40", "--max-model-len 640", "40 blocks", "41", "624"}) {
     EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
   }
   c = config(640, 41);
-  EXPECT_TRUE(resolve_cache_size(8192, kBlockBytes, int64_t{1} << 40, &c).ok());
+  EXPECT_TRUE(resolve(8192, int64_t{1} << 40, &c).ok());
 }
 
 TEST(CacheSize, RefusesAContextBeyondTheModels) {
   EngineConfig c = config(200, 0);
-  const Status status = resolve_cache_size(160, kBlockBytes, int64_t{1} << 40, &c);
+  const Status status = resolve(160, int64_t{1} << 40, &c);
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.message().find("200"), std::string::npos);
   EXPECT_NE(status.message().find("160"), std::string::npos);
+}
+
+TEST(CacheSize, CountsWindowsOnly) {
+  // A group with a window of 65 holds 64 tokens before a step's 32, and one block for the ends.
+  EngineConfig c = config(0, 0);
+  c.max_num_batched_tokens = 32;
+  ASSERT_TRUE(resolve(1600, int64_t{1} << 40, &c, {65}).ok());
+  EXPECT_EQ(c.num_blocks, 4 * 7 + 1);
+
+  c = config(0, 0);
+  c.max_num_batched_tokens = 32;
+  ASSERT_TRUE(resolve(1600, 0, &c, {65, 65, 0, 65}).ok());
+  EXPECT_EQ(c.num_blocks, 100 + 3 * 7 + 1);
+}
+
+TEST(CacheSize, SaysWhatFitsBesideWindows) {
+  EngineConfig c = config(1600, 100);
+  c.max_num_batched_tokens = 32;
+  const Status status = resolve(1600, int64_t{1} << 40, &c, {65, 65, 0, 65});
+  ASSERT_FALSE(status.ok());
+  // 99 blocks: 21 in windows, 78 for full attention.
+  for (const char* part : {"needs 121 blocks", "--num-blocks to 122", "--max-model-len to 1248"}) {
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+  }
+  c.num_blocks = 122;
+  EXPECT_TRUE(resolve(1600, int64_t{1} << 40, &c, {65, 65, 0, 65}).ok());
 }
 
 TEST(AvailableMemory, IsANumberOfThisMachine) {

@@ -21,7 +21,8 @@ class EngineCoreTest : public testing::Test {
     config.max_num_batched_tokens = 80;
     auto executor = std::make_unique<FakeExecutor>(kVocab);
     executor_ = executor.get();
-    core_ = std::make_unique<EngineCore>(config, std::move(executor), Sampler());
+    core_ = std::make_unique<EngineCore>(config, uniform_kv_cache_config(1, config.block_size),
+                                         std::move(executor), Sampler());
   }
 
   void add(const std::string& id, std::vector<int32_t> prompt, int32_t max_tokens,
@@ -160,7 +161,8 @@ class EmbeddingCoreTest : public EngineCoreTest {
     config.long_prefill_token_threshold = long_prefill_token_threshold;
     auto executor = std::make_unique<FakeExecutor>(kVocab);
     executor_ = executor.get();
-    core_ = std::make_unique<EngineCore>(config, std::move(executor), Sampler(), true);
+    core_ = std::make_unique<EngineCore>(config, uniform_kv_cache_config(1, config.block_size),
+                                         std::move(executor), Sampler(), true);
   }
 
   void add(const std::string& id, std::vector<int32_t> tokens, PoolingMode mode) {

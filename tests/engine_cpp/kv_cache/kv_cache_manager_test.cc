@@ -9,6 +9,7 @@ namespace pinfer {
 namespace {
 
 using Ids = std::vector<int32_t>;
+using Tables = std::vector<Ids>;  // by group
 
 EngineConfig make_config(int32_t num_blocks) {
   EngineConfig config;
@@ -53,9 +54,9 @@ TEST(KVCacheManagerTest, AHitEndsAtTheFirstGap) {
   const auto second = make_request(16);
   EXPECT_EQ(manager.get_computed_blocks(*second).num_tokens, 12);
   const auto gap = make_request(4);
-  gap->block_ids = {first->block_ids[1]};
+  gap->block_ids = {{first->block_ids[0][1]}};
   manager.drop_keys(*gap, 0);
-  EXPECT_EQ(manager.get_computed_blocks(*second).block_ids, (Ids{first->block_ids[0]}));
+  EXPECT_EQ(manager.get_computed_blocks(*second).block_ids, (Tables{{first->block_ids[0][0]}}));
 }
 
 TEST(KVCacheManagerTest, PromptsWhoseLogProbabilitiesAreWantedSkipTheCache) {
@@ -87,7 +88,7 @@ TEST(KVCacheManagerTest, BlocksAreRegisteredWhenTheirLastTokenIsScheduled) {
   EXPECT_EQ(manager.block_pool().cached_block_ids(), (Ids{1}));
   ASSERT_TRUE(manager.allocate_for_running(*request, 1));
   EXPECT_EQ(manager.block_pool().cached_block_ids(), (Ids{1, 2}));
-  EXPECT_EQ(request->block_ids, (Ids{1, 2}));
+  EXPECT_EQ(request->block_ids, (Tables{{1, 2}}));
 }
 
 TEST(KVCacheManagerTest, WholePromptHasToFitAtAdmission) {
@@ -113,7 +114,7 @@ TEST(KVCacheManagerTest, ReservedBlocksAreOutOfBoundsAtAdmissionOnly) {
   EXPECT_EQ(manager.block_pool().num_free_blocks(), 0);
   request->num_computed_tokens = 16;
   EXPECT_FALSE(manager.allocate_for_running(*request, 1));
-  EXPECT_EQ(request->block_ids.size(), 4U);
+  EXPECT_EQ(request->block_ids[0].size(), 4U);
 }
 
 TEST(KVCacheManagerTest, FoundBlocksThatAreFreeCountAgainstTheFreeOnes) {
@@ -125,7 +126,7 @@ TEST(KVCacheManagerTest, FoundBlocksThatAreFreeCountAgainstTheFreeOnes) {
   EXPECT_FALSE(admit(manager, *make_request(13), 5));
   const auto second = make_request(12);
   ASSERT_TRUE(admit(manager, *second, 4));
-  EXPECT_EQ(second->block_ids, (Ids{1, 2, 3}));
+  EXPECT_EQ(second->block_ids, (Tables{{1, 2, 3}}));
   EXPECT_EQ(manager.prefix_cache_stats().num_hit_tokens, 8);
   EXPECT_EQ(manager.prefix_cache_stats().num_queried_tokens, 20);
 }
@@ -136,9 +137,91 @@ TEST(KVCacheManagerTest, EqualBlocksAreNotMerged) {
   const auto second = make_request(8);
   ASSERT_TRUE(admit(manager, *first, 8));
   ASSERT_TRUE(admit(manager, *second, 4));
-  EXPECT_EQ(first->block_ids, (Ids{1, 2}));
-  EXPECT_EQ(second->block_ids, (Ids{1, 3}));
+  EXPECT_EQ(first->block_ids, (Tables{{1, 2}}));
+  EXPECT_EQ(second->block_ids, (Tables{{1, 3}}));
   EXPECT_EQ(manager.block_pool().cached_block_ids(), (Ids{1, 2, 3}));
+}
+
+// Groups: full attention, then one with a window of 6 tokens.
+KVCacheManager make_hybrid(int32_t num_blocks, int32_t max_num_batched_tokens = 8) {
+  EngineConfig config = make_config(num_blocks);
+  config.max_num_batched_tokens = max_num_batched_tokens;
+  return KVCacheManager(config, make_kv_cache_config(std::vector<int32_t>{6, 0}, 4, 64));
+}
+
+TEST(KVCacheManagerTest, GroupsTakeTheirBlocksFromOnePool) {
+  KVCacheManager manager = make_hybrid(20);
+  const auto request = make_request(16);
+  ASSERT_TRUE(admit(manager, *request, 8));
+  EXPECT_EQ(request->block_ids, (Tables{{1, 2}, {3, 4}}));
+  ASSERT_TRUE(manager.allocate_for_running(*request, 8));
+  EXPECT_EQ(request->block_ids, (Tables{{1, 2, 5, 6}, {3, 4, 7, 8}}));
+  // The token at 16 attends to 11, ..., so the window's first two blocks are not needed any more.
+  request->num_computed_tokens = 16;
+  request->append_output_token_id(7);
+  ASSERT_TRUE(manager.allocate_for_running(*request, 1));
+  EXPECT_EQ(request->block_ids, (Tables{{1, 2, 5, 6, 9}, {0, 0, 7, 8, 10}}));
+  EXPECT_EQ(manager.block_pool().num_free_blocks(), 19 - 8);
+  manager.free(*request);
+  EXPECT_EQ(manager.block_pool().num_free_blocks(), 19);
+}
+
+TEST(KVCacheManagerTest, AllGroupsOrNoneGetBlocks) {
+  KVCacheManager manager = make_hybrid(8);
+  const auto request = make_request(12);
+  ASSERT_TRUE(admit(manager, *request, 8));
+  EXPECT_EQ(manager.block_pool().num_free_blocks(), 3);
+  ASSERT_TRUE(manager.allocate_for_running(*request, 4));
+  const Tables before = request->block_ids;
+  request->append_output_token_id(7);
+  request->num_computed_tokens = 8;  // nothing has left the window
+  EXPECT_FALSE(manager.allocate_for_running(*request, 5));
+  EXPECT_EQ(request->block_ids, before);
+  EXPECT_EQ(manager.block_pool().num_free_blocks(), 1);
+}
+
+TEST(KVCacheManagerTest, AHitIsCachedForEveryGroup) {
+  KVCacheManager manager = make_hybrid(40);
+  const auto first = make_request(24);
+  ASSERT_TRUE(admit(manager, *first, 24));
+  EXPECT_EQ(first->block_ids, (Tables{{1, 2, 3, 4, 5, 6}, {7, 8, 9, 10, 11, 12}}));
+  const auto second = make_request(24);
+  EXPECT_EQ(manager.get_computed_blocks(*second).block_ids,
+            (Tables{{1, 2, 3, 4, 5}, {0, 0, 0, 10, 11}}));
+  // A gap in the window: it has to end before it. One in front of it: nothing changes.
+  manager.block_pool().drop_key(7);
+  EXPECT_EQ(manager.get_computed_blocks(*second).num_tokens, 20);
+  manager.block_pool().drop_key(11);
+  EXPECT_EQ(manager.get_computed_blocks(*second).block_ids, (Tables{{1, 2, 3, 4}, {0, 0, 9, 10}}));
+  // A gap in full attention bounds the window's search.
+  manager.block_pool().drop_key(4);
+  EXPECT_EQ(manager.get_computed_blocks(*second).block_ids, (Tables{{1, 2, 3}, {0, 8, 9}}));
+  // The window fits nowhere any more.
+  manager.block_pool().drop_key(8);
+  EXPECT_EQ(manager.get_computed_blocks(*second).block_ids, (Tables{{}, {}}));
+}
+
+TEST(KVCacheManagerTest, BlocksThatHaveLeftTheWindowLoseTheirKeysToo) {
+  EngineConfig config = make_config(40);
+  KVCacheManager manager(config, uniform_kv_cache_config(2, 4, 6));
+  const auto request = make_request(24);
+  ASSERT_TRUE(admit(manager, *request, 20));
+  ASSERT_TRUE(manager.allocate_for_running(*request, 4));
+  EXPECT_EQ(manager.get_computed_blocks(*make_request(13)).num_tokens, 12);
+  manager.drop_keys(*request, 0);
+  EXPECT_EQ(manager.get_computed_blocks(*make_request(13)).num_tokens, 0);
+  EXPECT_EQ(manager.block_pool().num_cached_blocks(), 0);
+}
+
+TEST(KVCacheManagerTest, FoundBlocksMakeRoomWhenTheyLeaveTheWindow) {
+  EngineConfig config = make_config(6);
+  config.max_num_batched_tokens = 4;
+  KVCacheManager manager(config, uniform_kv_cache_config(1, 4, 6));
+  const auto first = make_request(12);
+  ASSERT_TRUE(admit(manager, *first, 12));
+  manager.free(*first);
+  // Two blocks are found and four are the most that are held at once: five are enough.
+  EXPECT_TRUE(admit(manager, *make_request(40), 4));
 }
 
 TEST(KVCacheManagerTest, DroppedKeysAreNotFound) {

@@ -54,7 +54,7 @@ TEST(SchedulerTest, AStepTellsTheExecutorEverything) {
   EXPECT_EQ(prefill.kind, ScheduledKind::NEW);
   EXPECT_EQ(prefill.num_computed_tokens, 0);
   EXPECT_EQ(prefill.token_ids, (std::vector<int32_t>{100, 101, 102, 103, 104, 105}));
-  EXPECT_EQ(prefill.new_block_ids, (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(prefill.new_block_ids, (std::vector<std::vector<int32_t>>{{1, 2}}));
   EXPECT_TRUE(prefill.samples);
   EXPECT_EQ(first.total_num_scheduled_tokens, 6);
 
@@ -67,7 +67,7 @@ TEST(SchedulerTest, AStepTellsTheExecutorEverything) {
   EXPECT_EQ(second.scheduled_requests[0].kind, ScheduledKind::RUNNING);
   EXPECT_EQ(second.scheduled_requests[0].num_computed_tokens, 6);
   EXPECT_EQ(second.scheduled_requests[0].token_ids, (std::vector<int32_t>{7}));
-  EXPECT_TRUE(second.scheduled_requests[0].new_block_ids.empty());
+  EXPECT_TRUE(second.scheduled_requests[0].new_block_ids[0].empty());
 }
 
 TEST(SchedulerTest, ChunksSampleOnlyAtTheEnd) {

@@ -1,5 +1,4 @@
-"""What a group of layers asks of its cache blocks. A model whose layers differ has a group for each
-kind; today there is one group, and every request has one block table."""
+"""What a kind of layers asks of its cache blocks."""
 
 from __future__ import annotations
 

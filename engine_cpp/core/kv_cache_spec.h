@@ -1,5 +1,4 @@
-// What a group of layers asks of its cache blocks. A model whose layers differ has a group for each
-// kind; today there is one group, and every request has one block table.
+// What a kind of layers asks of its cache blocks.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +10,8 @@ namespace pinfer {
 struct KVCacheSpec {
   int32_t block_size = 16;     // tokens
   int32_t sliding_window = 0;  // tokens that a token attends to, itself included; 0 = all
+
+  bool operator==(const KVCacheSpec&) const = default;
 
   // Blocks that hold num_tokens tokens.
   int32_t num_blocks_for(int64_t num_tokens) const {
