@@ -20,6 +20,7 @@ from pinfer.export.config import (
     PARTS,
     PROVIDERS,
     QUANTIZATIONS,
+    TASKS,
     ExportConfig,
 )
 from pinfer.export.errors import ExportError
@@ -74,6 +75,9 @@ class StageReport:
               help="Measure perplexity and KL against float32 on this text.")  # fmt: skip
 @click.option("--cpu-isa", type=click.Choice(CPU_ISAS), default="x86-64-v3", show_default=True,
               help="Instruction set that the bundle is compiled for.")  # fmt: skip
+@click.option("--task", type=click.Choice(TASKS),
+              help="What the model is for; default: embed where sentence-transformers' files"
+                   " (modules.json) say how, else generate.")  # fmt: skip
 @click.option("--max-model-len", type=click.IntRange(min=2),
               help="Longest context; default: the model's.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing bundle.")
@@ -100,6 +104,7 @@ def command(
     kv_dtype: str | None,
     evaluate: Path | None,
     cpu_isa: str,
+    task: str | None,
     max_model_len: int | None,
     force: bool,
     provider: str | None,
@@ -123,6 +128,7 @@ def command(
         kv_dtype=kv_dtype,
         evaluate=evaluate,
         cpu_isa=cpu_isa,
+        task=task,
         max_model_len=max_model_len,
         force=force,
         provider=provider,

@@ -13,6 +13,7 @@ GROUP_SIZES = (32, 64, 128)
 CPU_ISAS = ("native", "x86-64-v3", "x86-64-v4")
 PROVIDERS = ("native", "torch")
 PARTS = ("text",)
+TASKS = ("generate", "embed")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class ExportConfig:
     kv_dtype: str | None = None  # of the KV cache; None: dtype
     evaluate: Path | None = None  # a text to measure what the formats cost on
     cpu_isa: str = "x86-64-v3"
+    task: str | None = None  # None: embed if sentence-transformers' files say so, else generate
     max_model_len: int | None = None  # None: the checkpoint's max_position_embeddings
     force: bool = False  # replace an existing bundle
     provider: str | None = None  # fail unless this provider can serve the bundle

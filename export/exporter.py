@@ -29,6 +29,12 @@ from pinfer.export.part import Part
 from pinfer.export.part_check import check_part
 from pinfer.export.providers import check_provider, missing_symbols, providers_for
 from pinfer.export.result_cache import ResultCache
+from pinfer.export.sentence_transformers import (
+    Pooling,
+    is_embedding_model,
+    longest_input,
+    read_pooling,
+)
 from pinfer.export.text import TextPart, add_text, build_text, text_entry, text_manifest
 from pinfer.export.text_proof import prove_text
 from pinfer.export.weights import (
@@ -63,12 +69,14 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
     checkpoint = read_checkpoint(config.model, text_only=config.only == "text")
     if config.only == "text":
         return _export_text(config, checkpoint, progress)
-    spec = read_spec(checkpoint)
+    embeds = _embeds(config)
+    spec = read_spec(checkpoint, embeds)
+    pooling = read_pooling(config.model, spec.hidden_size) if embeds else None
     dtype_name = _dtype_name(config, checkpoint)
     formats = weight_formats(config, dtype_name, checkpoint)
     kv_dtype = config.kv_dtype or dtype_name
-    max_model_len = _max_model_len(config, spec)
-    weights = plan_weights(spec, checkpoint, formats)
+    max_model_len = _max_model_len(config, spec, checkpoint, pooling)
+    weights = plan_weights(spec, checkpoint, formats, embeds)
     rotaries = [rotary.for_length(max_model_len) for rotary in spec.rotaries]
     for warning in (*checkpoint.warnings, *weights.warnings):
         progress(f"warning: {warning}", 0, 0)
@@ -91,7 +99,8 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
             )
             for name, (layer, num_freqs) in spec.layer_kinds().items()
         ]
-        model_parts.append((parts.head(spec.head, formats.embedding), spec.head))
+        last = parts.final_norm(spec.head) if embeds else parts.head(spec.head, formats.embedding)
+        model_parts.append((last, spec.head))
         with tempfile.TemporaryDirectory(prefix="pinfer-export-") as scratch:
             compiled = compile_parts(
                 model_parts, cpu_isa, max_model_len, config, Path(scratch), progress
@@ -123,6 +132,8 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
             "exporter_version": version("pinfer"),
             "torch_version": torch.__version__.split("+")[0],
             "parts": ["model", "text"],
+            "task": "generate" if pooling is None else "embed",
+            **({} if pooling is None else {"pooling": pooling.entry()}),
             "model": {
                 **_model_entry(checkpoint, spec, dtype_name, max_model_len),
                 "weight_format": asdict(formats.linear),
@@ -154,8 +165,8 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
                 }
                 for i, layer in enumerate(weights.layers)
             ],
-            "head": {
-                "artifact": "head",
+            last.name: {
+                "artifact": last.name,
                 "weights": {constant: plan.name for constant, plan in weights.head.items()},
             },
             "text": text_entry(text, text_proof),
@@ -310,9 +321,21 @@ def _stored_group_size(checkpoint: Checkpoint) -> int | None:
     return max((size for size in GROUP_SIZES if stored and stored % size == 0), default=None)
 
 
-def _max_model_len(config: ExportConfig, spec: ModelSpec) -> int:
+def _embeds(config: ExportConfig) -> bool:
+    embeds = config.task == "embed" or (config.task is None and is_embedding_model(config.model))
+    if embeds and config.evaluate is not None:
+        raise ExportError("--eval measures how well a model generates, and the task is embed")
+    return embeds
+
+
+def _max_model_len(
+    config: ExportConfig, spec: ModelSpec, checkpoint: Checkpoint, pooling: Pooling | None
+) -> int:
     if config.max_model_len is None:
-        return spec.max_position_embeddings
+        longest = None
+        if pooling is not None:
+            longest = longest_input(config.model, checkpoint.tokenizer_config)
+        return min(spec.max_position_embeddings, longest or spec.max_position_embeddings)
     if config.max_model_len > spec.max_position_embeddings:
         raise ExportError(
             f"--max-model-len {config.max_model_len} is more than the model's"

@@ -7,7 +7,7 @@ import torch
 from pinfer.export.part import Part, PartInput
 from pinfer.runtime import ops
 from pinfer.runtime.layers.layer_spec import HeadSpec, LayerSpec
-from pinfer.runtime.layers.modules import DecoderLayer, Head
+from pinfer.runtime.layers.modules import DecoderLayer, FinalNorm, Head
 from pinfer.runtime.weight_format import WeightFormat
 
 
@@ -56,4 +56,15 @@ def head(spec: HeadSpec, weights: WeightFormat) -> Part:
         module=Head(spec, weights).eval(),
         inputs=(PartInput("x", torch.float32, ("num_logits", spec.hidden_size)),),
         output=PartInput("logits", torch.float32, ("num_logits", spec.vocab_size)),
+    )
+
+
+def final_norm(spec: HeadSpec) -> Part:
+    """In place of the head, where the model embeds."""
+    shape = ("num_logits", spec.hidden_size)
+    return Part(
+        name="final_norm",
+        module=FinalNorm(spec).eval(),
+        inputs=(PartInput("x", torch.float32, shape),),
+        output=PartInput("y", torch.float32, shape),
     )

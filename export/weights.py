@@ -43,7 +43,8 @@ class WeightsPlan:
     layers: tuple[dict[str, TensorPlan], ...]  # per layer: artifact constant -> tensor
     embedding: TensorPlan
     positions: TensorPlan | None  # learned ones
-    head: dict[str, TensorPlan]  # linear_weight is the embedding's where the two are tied
+    # linear_weight is the embedding's where the two are tied; absent where the model embeds.
+    head: dict[str, TensorPlan]
     warnings: tuple[str, ...]
 
     def tensors(self) -> list[TensorPlan]:
@@ -61,8 +62,11 @@ class WrittenWeights:
     rounded: tuple[str, ...]  # tensors of the checkpoint whose integers became others
 
 
-def plan_weights(spec: ModelSpec, checkpoint: Checkpoint, formats: WeightFormats) -> WeightsPlan:
-    """ExportError naming the tensor for a missing, unexpected or wrongly shaped one."""
+def plan_weights(
+    spec: ModelSpec, checkpoint: Checkpoint, formats: WeightFormats, embeds: bool = False
+) -> WeightsPlan:
+    """ExportError naming the tensor for a missing, unexpected or wrongly shaped one. embeds: there
+    is no head but its norm."""
     names = spec.names
     base = names.base_in(checkpoint.tensors.names())
     table = (spec.vocab_size, spec.hidden_size)
@@ -74,12 +78,13 @@ def plan_weights(spec: ModelSpec, checkpoint: Checkpoint, formats: WeightFormats
         rows = (spec.max_position_embeddings, spec.hidden_size)
         source = ((f"{base}{names.positions}.weight", rows),)
         positions = TensorPlan("embedding.position_weight", source, formats.embedding)
-    linear, warnings = _plan_head(spec, checkpoint, embedding, table)
+    warnings: tuple[str, ...] = ()
     head: dict[str, TensorPlan] = {}
     plan_norm(
         head, spec.head, names.norm_added, "head.norm", base + names.final_norm, spec.hidden_size
     )
-    head["linear_weight"] = linear
+    if not embeds:
+        head["linear_weight"], warnings = _plan_head(spec, checkpoint, embedding, table)
     plan = WeightsPlan(
         layers=tuple(plan_layer(spec, i, base, formats.linear) for i in range(len(spec.layers))),
         embedding=embedding,
@@ -87,7 +92,8 @@ def plan_weights(spec: ModelSpec, checkpoint: Checkpoint, formats: WeightFormats
         head=head,
         warnings=warnings,
     )
-    ignored = {f"{names.head}.weight"} if linear is embedding else set()
+    is_stored = head.get("linear_weight", embedding) is not embedding
+    ignored = set() if is_stored else {f"{names.head}.weight"}
     _check_tensor_set(checkpoint, plan, names.ignored, ignored)
     return plan
 

@@ -72,6 +72,11 @@ class Field {
     return value_.get<double>();
   }
 
+  bool boolean() const {
+    if (!value_.is_boolean()) fail("true or false");
+    return value_.get<bool>();
+  }
+
   std::vector<Field> items() const {
     if (!value_.is_array()) fail("a list");
     std::vector<Field> fields;
@@ -196,7 +201,31 @@ LayerEntry read_layer(const Field& field, const Manifest& manifest) {
   return layer;
 }
 
+PoolingEntry read_pooling(const Field& field) {
+  PoolingEntry pooling;
+  const Field mode = field.at("mode");
+  if (mode.text() != "last" && mode.text() != "mean") mode.fail("last or mean");
+  pooling.mode = mode.text() == "mean" ? PoolingMode::MEAN : PoolingMode::LAST;
+  pooling.normalize = field.at("normalize").boolean();
+  for (const auto& [name, text] : field.at("prompts").members()) {
+    pooling.prompts.emplace(name, text.text());
+  }
+  if (field.has("default_prompt_name")) {
+    const Field name = field.at("default_prompt_name");
+    pooling.default_prompt_name = name.text();
+    if (!pooling.prompts.contains(name.text())) name.fail("the name of a prompt");
+  }
+  return pooling;
+}
+
 void read_model(const Field& root, Manifest* manifest) {
+  if (root.has("task")) {  // bundles that say nothing generate
+    const Field task = root.at("task");
+    if (task.text() != "generate" && task.text() != "embed") task.fail("generate or embed");
+    if (task.text() == "embed") manifest->task = Task::EMBED;
+  }
+  const bool embeds = manifest->task == Task::EMBED;
+  if (embeds) manifest->pooling = read_pooling(root.at("pooling"));
   const Field model = root.at("model");
   manifest->model_name = model.at("model_name").text();
   manifest->architecture = model.at("architecture").text();
@@ -251,7 +280,7 @@ void read_model(const Field& root, Manifest* manifest) {
   if (static_cast<int32_t>(manifest->layers.size()) != manifest->num_layers) {
     root.at("layers").fail(std::to_string(manifest->num_layers) + " entries");
   }
-  manifest->head = read_part(root.at("head"), *manifest);
+  manifest->head = read_part(root.at(embeds ? "final_norm" : "head"), *manifest);
 }
 
 void read_text(const Field& root, Manifest* manifest) {

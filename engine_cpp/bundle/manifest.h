@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/pooling_params.h"
 #include "core/status.h"
 
 namespace pinfer {
@@ -55,6 +56,17 @@ struct RotaryEntry {
   double attention_scaling = 1.0;
 };
 
+// What the model is for: text, or one vector for each input.
+enum class Task { GENERATE, EMBED };
+
+// How a model embeds, and the texts that it wants before inputs of several kinds.
+struct PoolingEntry {
+  PoolingMode mode = PoolingMode::LAST;
+  bool normalize = true;
+  std::map<std::string, std::string> prompts;      // by name
+  std::optional<std::string> default_prompt_name;  // one of them
+};
+
 struct FileEntry {
   int64_t size = 0;
   std::string sha256;
@@ -71,6 +83,8 @@ struct Manifest {
   bool has_model = false, has_text = false;
 
   // Model; meaningful if has_model.
+  Task task = Task::GENERATE;
+  PoolingEntry pooling;  // of EMBED
   std::string model_name, architecture, dtype;
   int32_t max_model_len = 0, vocab_size = 0, num_layers = 0, hidden_size = 0;
   int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
@@ -84,7 +98,7 @@ struct Manifest {
   double embedding_scale = 1.0;                   // what embeddings are multiplied by
   std::vector<RotaryEntry> rotaries;
   std::vector<LayerEntry> layers;
-  PartEntry head;
+  PartEntry head;  // of EMBED: the final norm alone
 
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;

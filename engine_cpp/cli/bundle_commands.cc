@@ -17,6 +17,16 @@ std::string joined(const nlohmann::json& list) {
   return text;
 }
 
+// "generate", or "embed (last token, normalized)".
+std::string task_of(const nlohmann::json& manifest) {
+  const std::string task = manifest.value("task", "generate");
+  if (!manifest.contains("pooling")) return task;
+  const auto& pooling = manifest.at("pooling");
+  const bool is_mean = pooling.at("mode").get<std::string>() == "mean";
+  return task + (is_mean ? " (mean of all tokens" : " (last token") +
+         (pooling.at("normalize").get<bool>() ? ", normalized)" : ")");
+}
+
 void print_summary(const nlohmann::json& manifest) {
   const auto line = [](const char* name, const std::string& value) {
     std::printf("%-18s%s\n", name, value.c_str());
@@ -27,6 +37,7 @@ void print_summary(const nlohmann::json& manifest) {
   if (manifest.contains("model")) {
     const auto& model = manifest.at("model");
     line("model", model.at("model_name").get<std::string>());
+    line("task", task_of(manifest));
     line("architecture", model.at("architecture").get<std::string>());
     line("dtype", model.at("dtype").get<std::string>());
     line("layers", model.at("num_layers").dump());

@@ -14,6 +14,7 @@ void add_run_command(CLI::App* app, int* exit_code);
 void add_chat_command(CLI::App* app, int* exit_code);
 void add_batch_command(CLI::App* app, int* exit_code);
 void add_score_command(CLI::App* app, int* exit_code);
+void add_embed_command(CLI::App* app, int* exit_code);
 void add_serve_command(CLI::App* app, int* exit_code);
 void add_bench_command(CLI::App* app, int* exit_code);
 void add_text_commands(CLI::App* app, int* exit_code);    // tokenize, detokenize, render

@@ -18,6 +18,10 @@ int level_index(const std::string& name) {
   return 0;
 }
 
+bool embeds(const Engine& engine) {
+  return engine.info_json().find("\"task\":\"embed\"") != std::string::npos;
+}
+
 }  // namespace
 
 // "--max-num-seqs" -> PINFER_MAX_NUM_SEQS.
@@ -88,7 +92,25 @@ void EngineFlags::log_line(void* user_data, pinfer_log_level level, const char* 
   }
 }
 
-Engine EngineFlags::open(std::function<void(pinfer_log_level, const char*)> log) {
+Engine EngineFlags::open() {
+  Engine engine = open_to_serve();
+  if (!embeds(engine)) return engine;
+  throw Error(PINFER_FAILED_PRECONDITION,
+              bundle +
+                  ": the model embeds (task embed) and generates no text; use pinfer embed, or"
+                  " POST /v1/embeddings of pinfer serve");
+}
+
+Engine EngineFlags::open_to_embed() {
+  Engine engine = open_to_serve();
+  if (embeds(engine)) return engine;
+  throw Error(PINFER_FAILED_PRECONDITION,
+              bundle +
+                  ": the model generates text (task generate) and does not embed; export an"
+                  " embedding model, or this one with pinfer-export --task embed");
+}
+
+Engine EngineFlags::open_to_serve(std::function<void(pinfer_log_level, const char*)> log) {
   log_ = std::move(log);
   if (options.threads == 0) {
     const char* threads = std::getenv("OMP_NUM_THREADS");

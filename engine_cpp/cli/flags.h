@@ -30,8 +30,12 @@ struct EngineFlags {
   std::string log_level = "warning";
 
   void add_to(CLI::App* command);
-  // Opens the engine with these settings; log lines of the level go to `log`, or to stderr.
-  Engine open(std::function<void(pinfer_log_level, const char*)> log = nullptr);
+  // Opens the engine with these settings. Throws Error, saying which command to use, if the model
+  // is for another task.
+  Engine open();           // generates text
+  Engine open_to_embed();  // embeds
+  // Of any task; log lines of the level go to `log`, or to stderr.
+  Engine open_to_serve(std::function<void(pinfer_log_level, const char*)> log = nullptr);
   pinfer_log_level parsed_log_level() const;
 
  private:

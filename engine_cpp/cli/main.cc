@@ -49,6 +49,7 @@ int main(int argc, char** argv) {
   cli::add_chat_command(&app, &exit_code);
   cli::add_batch_command(&app, &exit_code);
   cli::add_score_command(&app, &exit_code);
+  cli::add_embed_command(&app, &exit_code);
   cli::add_serve_command(&app, &exit_code);
   cli::add_bench_command(&app, &exit_code);
   cli::add_text_commands(&app, &exit_code);

@@ -177,8 +177,8 @@ int run_server(ServeFlags& flags) {
   }
   ServerLog log(flags.engine.parsed_log_level(), flags.config.log_as_json);
   const auto load = [&] {
-    return std::make_shared<Engine>(
-        flags.engine.open([&log](auto level, const char* text) { log.write(level, text); }));
+    return std::make_shared<Engine>(flags.engine.open_to_serve(
+        [&log](auto level, const char* text) { log.write(level, text); }));
   };
   return server::serve(flags.config, &log, load);
 }

@@ -1,5 +1,5 @@
-// What one model step gave back: one sampled token for each scheduled request that samples, and
-// log-probabilities of prompts where they were asked for.
+// What one model step gave back: one sampled token, or the embedding, for each scheduled request
+// that reaches its last token, and log-probabilities of prompts where they were asked for.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,16 @@ struct PromptLogprobs {
   bool failed = false;  // as above
 };
 
+struct Embedding {
+  std::string request_id;
+  std::vector<float> values = {};
+  bool failed = false;  // as above
+};
+
 struct ModelRunnerOutput {
   std::vector<SampledToken> sampled_tokens;     // in schedule order, requests with samples == true
   std::vector<PromptLogprobs> prompt_logprobs;  // in schedule order
+  std::vector<Embedding> embeddings;            // in schedule order
 };
 
 }  // namespace pinfer

@@ -57,6 +57,7 @@ Request::Request(std::string request_id_in, std::vector<int32_t> prompt_token_id
       arrival_time(options.arrival_time),
       cache_salt(std::move(options.cache_salt)),
       choice_index(options.choice_index),
+      pooling(options.pooling),
       seed(sampling_params.seed ? static_cast<uint64_t>(*sampling_params.seed) : draw_seed()),
       num_prompt_tokens(static_cast<int32_t>(prompt_token_ids.size())),
       all_token_ids_(std::move(prompt_token_ids)) {}

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/pooling_params.h"
 #include "core/sampling_params.h"
 #include "core/sha256.h"
 
@@ -37,6 +38,8 @@ struct RequestOptions {
   double arrival_time = 0.0;    // seconds on any one clock; breaks ties of priority
   std::string cache_salt = {};  // requests share cached blocks only with requests of the same salt
   int32_t choice_index = 0;     // which of n choices: each has its own random stream
+  // The request is for its prompt's embedding: it ends when that is computed, without a token.
+  std::optional<PoolingParams> pooling = {};
 };
 
 // Owned by the scheduler and touched only by the thread that drives it. Not copied: the scheduler
@@ -57,6 +60,7 @@ class Request {
   const double arrival_time;
   const std::string cache_salt;
   const int32_t choice_index;
+  const std::optional<PoolingParams> pooling;
   const uint64_t seed;  // of the random stream: the parameters' one, else drawn at construction
   const int32_t num_prompt_tokens;
 
@@ -75,8 +79,12 @@ class Request {
   // end id of the model.
   bool is_stop_token_id(int32_t token_id) const;
 
-  // Log-probabilities of the prompt need its logits, which cached blocks do not give.
-  bool skips_prefix_cache() const { return sampling_params.prompt_logprobs.has_value(); }
+  // Log-probabilities of the prompt, and means, need what all of its tokens give; cached blocks do
+  // not have that.
+  bool skips_prefix_cache() const {
+    return sampling_params.prompt_logprobs.has_value() ||
+           (pooling.has_value() && pooling->mode == PoolingMode::MEAN);
+  }
 
   bool finished() const { return is_finished(status); }
 

@@ -15,6 +15,7 @@ struct RequestOutput {
   std::vector<int32_t> new_token_ids = {};
   std::vector<TokenLogprobs> new_logprobs = {};     // one for each new token, or none
   std::vector<TokenLogprobs> prompt_logprobs = {};  // of the next prompt tokens (after the first)
+  std::vector<float> embedding = {};                // of a request that asks for it, at its end
   std::string finish_reason = {};  // "stop", "length", "abort", "error"; "" while it goes on
   std::optional<int32_t> stop_reason = {};  // the stop id that ended it
   int32_t num_cached_tokens = 0;            // prompt tokens that the prefix cache supplied

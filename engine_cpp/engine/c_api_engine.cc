@@ -71,6 +71,19 @@ Status read_engine_options(const pinfer_engine_options& given, EngineOptions* op
   return Status();
 }
 
+nlohmann::ordered_json describe_pooling(const PoolingEntry& pooling) {
+  nlohmann::ordered_json described = {
+      {"mode", pooling.mode == PoolingMode::MEAN ? "mean" : "last"},
+      {"normalize", pooling.normalize},
+      {"prompts", pooling.prompts},
+      {"default_prompt_name", nullptr},
+  };
+  if (pooling.default_prompt_name.has_value()) {
+    described["default_prompt_name"] = *pooling.default_prompt_name;
+  }
+  return described;
+}
+
 std::string describe_engine(const Engine& engine) {
   const Manifest& manifest = engine.bundle().manifest();
   const EngineConfig& config = engine.config();
@@ -84,6 +97,7 @@ std::string describe_engine(const Engine& engine) {
   };
   if (engine.has_model()) {
     info.update({
+        {"task", manifest.task == Task::EMBED ? "embed" : "generate"},
         {"model_name", manifest.model_name},
         {"architecture", manifest.architecture},
         {"dtype", manifest.dtype},
@@ -98,6 +112,7 @@ std::string describe_engine(const Engine& engine) {
         {"threads", engine.num_threads()},
         {"provider", enum_name(config.provider)},
     });
+    if (manifest.task == Task::EMBED) info["pooling"] = describe_pooling(manifest.pooling);
   }
   return info.dump();
 }

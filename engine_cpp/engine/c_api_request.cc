@@ -96,6 +96,8 @@ void write_output(OutputForC* output, pinfer_output* out) {
   all.queue_ms = piece.times.queue_ms;
   all.prefill_ms = piece.times.prefill_ms;
   all.decode_ms = piece.times.decode_ms;
+  all.embedding = piece.embedding.data();
+  all.num_embedding = piece.embedding.size();
   all.struct_size = out->struct_size < sizeof(all) ? out->struct_size : sizeof(all);
   std::memcpy(out, &all, all.struct_size);
 }
@@ -123,23 +125,27 @@ Status read_request(const pinfer_engine& engine, const pinfer_request_options& g
   request->priority = given.priority;
   request->choice_index = given.choice_index;
   request->cache_salt = given.cache_salt == nullptr ? "" : given.cache_salt;
-  if (given.output_callback != nullptr) {
-    request->callback = [given](const StreamOutput& piece) {
-      OutputForC memory{.piece = piece,
-                        .logprobs = {},
-                        .prompt_logprobs = {},
-                        .top_token_ids = {},
-                        .top_logprobs = {}};
-      pinfer_output output{};
-      output.struct_size = sizeof(output);
-      write_output(&memory, &output);
-      given.output_callback(given.output_user_data, &output);
-    };
-  }
+  request->callback = make_callback(given.output_callback, given.output_user_data);
   return Status();
 }
 
 }  // namespace
+
+RequestStream::Callback make_callback(pinfer_output_callback callback, void* user_data) {
+  if (callback == nullptr) return nullptr;
+  return [callback, user_data](const StreamOutput& piece) {
+    OutputForC memory{.piece = piece,
+                      .logprobs = {},
+                      .prompt_logprobs = {},
+                      .top_token_ids = {},
+                      .top_logprobs = {}};
+    pinfer_output output{};
+    output.struct_size = sizeof(output);
+    write_output(&memory, &output);
+    callback(user_data, &output);
+  };
+}
+
 }  // namespace pinfer
 
 using pinfer::Status;
@@ -151,13 +157,7 @@ pinfer_status pinfer_tokenize(const pinfer_engine* engine, const char* text, siz
     PINFER_ASSIGN_OR_RETURN(
         const std::vector<int32_t> ids,
         engine->engine->text().tokenizer().encode({text, text_size}, add_special_tokens));
-    const size_t bytes = ids.size() * sizeof(int32_t);
-    auto* copy = static_cast<int32_t*>(std::malloc(bytes + 1));
-    if (copy == nullptr) return Status::resource_exhausted("out of memory");
-    if (bytes > 0) std::memcpy(copy, ids.data(), bytes);
-    *token_ids = copy;
-    *num_tokens = ids.size();
-    return Status();
+    return pinfer::copy_ids(ids, token_ids, num_tokens);
   });
 }
 

@@ -66,6 +66,20 @@ inline Status copy_text(std::string_view text, char** out, size_t* size) {
   return Status();
 }
 
+// A copy of the ids that pinfer_free() frees.
+inline Status copy_ids(const std::vector<int32_t>& ids, int32_t** out, size_t* count) {
+  const size_t bytes = ids.size() * sizeof(int32_t);
+  auto* copy = static_cast<int32_t*>(std::malloc(bytes + 1));
+  if (copy == nullptr) return Status::resource_exhausted("out of memory");
+  if (bytes > 0) std::memcpy(copy, ids.data(), bytes);
+  *out = copy;
+  *count = ids.size();
+  return Status();
+}
+
+// Pieces of output to a C function; empty if there is none.
+RequestStream::Callback make_callback(pinfer_output_callback callback, void* user_data);
+
 // The caller's struct, cut or filled up to what this library knows: fields that an older caller
 // does not have keep their defaults.
 template <typename Options>

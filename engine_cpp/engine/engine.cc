@@ -112,7 +112,8 @@ Status Engine::load_model() {
 
 void Engine::make_core(KVCacheConfig kv_cache_config, std::unique_ptr<Executor> executor) {
   core_ = std::make_unique<EngineCore>(config_, std::move(kv_cache_config), std::move(executor),
-                                       Sampler(ids_without_token(text_->tokenizer(), vocab_size_)));
+                                       Sampler(ids_without_token(text_->tokenizer(), vocab_size_)),
+                                       bundle_->manifest().task == Task::EMBED);
 }
 
 void Engine::start() {
@@ -157,14 +158,19 @@ Status Engine::check_prompt(const GenerateRequest& request) const {
                                     std::to_string(config_.max_model_len) +
                                     " with at least one of output");
   }
-  for (const int32_t id : request.prompt_token_ids) {
+  PINFER_RETURN_IF_ERROR(check_ids(request.prompt_token_ids));
+  PINFER_RETURN_IF_ERROR(request.sampling_params.validate_token_ids(vocab_size_));
+  return check_allowed_tokens(request.sampling_params);
+}
+
+Status Engine::check_ids(const std::vector<int32_t>& token_ids) const {
+  for (const int32_t id : token_ids) {
     if (id < 0 || id >= vocab_size_) {
       return Status::invalid_argument("prompt token id " + std::to_string(id) + ": expected 0 to " +
                                       std::to_string(vocab_size_ - 1));
     }
   }
-  PINFER_RETURN_IF_ERROR(request.sampling_params.validate_token_ids(vocab_size_));
-  return check_allowed_tokens(request.sampling_params);
+  return Status();
 }
 
 // Without any token to sample, the request would fail in its first step.
@@ -204,12 +210,21 @@ void Engine::leave_queue(const std::string& request_id) {
   queued_.erase(entry);
 }
 
-Result<RequestHandle> Engine::submit(GenerateRequest request) {
+Status Engine::check_task(Task task) const {
+  const Manifest& manifest = bundle_->manifest();
   if (core_ == nullptr) {
-    return Status::failed_precondition(
-        bundle_->path() + ": only the text part is open" +
-        (bundle_->manifest().has_model ? "" : " (the bundle holds no model)"));
+    return Status::failed_precondition(bundle_->path() + ": only the text part is open" +
+                                       (manifest.has_model ? "" : " (the bundle holds no model)"));
   }
+  if (task == manifest.task) return Status();
+  return Status::failed_precondition(
+      bundle_->path() + (manifest.task == Task::EMBED
+                             ? ": the model embeds (task embed) and generates no text"
+                             : ": the model generates text (task generate) and does not embed"));
+}
+
+Result<RequestHandle> Engine::submit(GenerateRequest request) {
+  PINFER_RETURN_IF_ERROR(check_task(Task::GENERATE));
   SamplingParams& params = request.sampling_params;
   PINFER_ASSIGN_OR_RETURN(params.bad_words_token_ids,
                           bad_words_token_ids(text_->tokenizer(), request.bad_words));
@@ -223,26 +238,57 @@ Result<RequestHandle> Engine::submit(GenerateRequest request) {
   PINFER_RETURN_IF_ERROR(params.validate());
   request.text.min_tokens = params.min_tokens;
 
-  RequestHandle handle;
-  handle.stream = std::make_shared<RequestStream>(std::move(request.callback));
   RequestOptions options;
   options.eos_token_ids = bundle_->manifest().eos_token_ids;
   options.priority = request.priority;
-  options.cache_salt = request.cache_salt;
+  options.cache_salt = std::move(request.cache_salt);
   options.choice_index = request.choice_index;
-  const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
+  return enqueue({std::move(request.prompt_token_ids), std::move(params), std::move(request.text),
+                  std::move(options), std::move(request.callback)});
+}
+
+Result<RequestHandle> Engine::embed(EmbedRequest request) {
+  PINFER_RETURN_IF_ERROR(check_task(Task::EMBED));
+  const Manifest& manifest = bundle_->manifest();
+  const auto size = static_cast<int64_t>(request.token_ids.size());
+  if (size == 0) return Status::invalid_argument("the input has no tokens");
+  if (size > config_.max_model_len) {
+    return Status::invalid_argument("context_length_exceeded: the input has " +
+                                    std::to_string(size) + " tokens, the context holds " +
+                                    std::to_string(config_.max_model_len));
+  }
+  PINFER_RETURN_IF_ERROR(check_ids(request.token_ids));
+  if (request.dimensions < 0 || request.dimensions > manifest.hidden_size) {
+    return Status::invalid_argument("dimensions: expected 1 to " +
+                                    std::to_string(manifest.hidden_size) + ", found " +
+                                    std::to_string(request.dimensions));
+  }
+  RequestOptions options;
+  options.priority = request.priority;
+  options.cache_salt = std::move(request.cache_salt);
+  options.pooling =
+      PoolingParams{manifest.pooling.mode, manifest.pooling.normalize, request.dimensions};
+  return enqueue({std::move(request.token_ids), SamplingParams(), TextOptions(), std::move(options),
+                  std::move(request.callback)});
+}
+
+Result<RequestHandle> Engine::enqueue(Submission submission) {
+  RequestHandle handle;
+  handle.stream = std::make_shared<RequestStream>(std::move(submission.callback));
+  const SamplingParams& params = submission.params;
+  const auto num_prompt_tokens = static_cast<int64_t>(submission.token_ids.size());
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     PINFER_RETURN_IF_ERROR(check_queue(num_prompt_tokens));
-    options.arrival_time = next_arrival_time();
+    submission.options.arrival_time = next_arrival_time();
     handle.id = "r" + std::to_string(next_id_++);
     metrics_.num_queued_tokens += num_prompt_tokens;
     queued_.emplace(handle.id, num_prompt_tokens);
-    outputs_->add_request(handle.id, request.prompt_token_ids, request.text, params.ignore_eos,
+    outputs_->add_request(handle.id, submission.token_ids, submission.text, params.ignore_eos,
                           params.stop_token_ids, handle.stream);
     Command command;
-    command.request = std::make_unique<Request>(handle.id, std::move(request.prompt_token_ids),
-                                                params, std::move(options));
+    command.request = std::make_unique<Request>(handle.id, std::move(submission.token_ids), params,
+                                                std::move(submission.options));
     commands_.push_back(std::move(command));
   }
   changed_.notify_one();
@@ -304,8 +350,8 @@ void Engine::run() {
       count(outputs, 1);
       watch_for_stall();
       const bool failed = !core_->step_error().ok();
-      outputs_->push(std::move(outputs),
-                     failed ? core_->step_error().message() : "the logits are not finite");
+      outputs_->push(std::move(outputs), failed ? core_->step_error().message()
+                                                : "what the model computed is not finite");
     }
     busy = core_->has_work();
   }

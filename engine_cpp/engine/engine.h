@@ -54,6 +54,14 @@ struct GenerateRequest {
   RequestStream::Callback callback;
 };
 
+struct EmbedRequest {
+  std::vector<int32_t> token_ids;
+  int32_t dimensions = 0;  // leading ones that are kept; 0: all
+  int32_t priority = 0;
+  std::string cache_salt;
+  RequestStream::Callback callback;
+};
+
 // A request that has been submitted.
 struct RequestHandle {
   std::string id;
@@ -78,8 +86,11 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // INVALID_ARGUMENT for a bad prompt or bad parameters, RESOURCE_EXHAUSTED for a full queue,
-  // FAILED_PRECONDITION while draining or without a model.
+  // FAILED_PRECONDITION while draining, without a model, or with one that embeds.
   Result<RequestHandle> submit(GenerateRequest request);
+  // The same for an embedding, which comes with the last output. FAILED_PRECONDITION with a model
+  // that generates.
+  Result<RequestHandle> embed(EmbedRequest request);
   // Harmless for requests that are unknown or have ended.
   void abort(const std::string& request_id);
 
@@ -91,6 +102,9 @@ class Engine {
 
   // The model's defaults: its generation config over ours.
   SamplingParams default_sampling_params() const;
+
+  // FAILED_PRECONDITION, saying what to use, unless a model for this task is open.
+  Status check_task(Task task) const;
 
   const Bundle& bundle() const { return *bundle_; }
   const TextProcessor& text() const { return *text_; }
@@ -107,6 +121,15 @@ class Engine {
     RequestStatus finish_status = RequestStatus::FINISHED_ABORTED;
   };
 
+  // A request whose values have been checked.
+  struct Submission {
+    std::vector<int32_t> token_ids;
+    SamplingParams params;
+    TextOptions text;
+    RequestOptions options;
+    RequestStream::Callback callback;
+  };
+
   Engine() = default;
   Status load_model();
   void make_core(KVCacheConfig kv_cache_config, std::unique_ptr<Executor> executor);
@@ -120,7 +143,9 @@ class Engine {
   void count(const std::vector<RequestOutput>& outputs, int num_steps);
   void watch_for_stall();
   double next_arrival_time();
+  Result<RequestHandle> enqueue(Submission submission);
   Status check_prompt(const GenerateRequest& request) const;
+  Status check_ids(const std::vector<int32_t>& token_ids) const;
   Status check_allowed_tokens(const SamplingParams& params) const;
   Status check_queue(int64_t num_prompt_tokens) const;
   // The request waits no longer: it was scheduled, or has ended.

@@ -10,7 +10,7 @@
 namespace pinfer {
 namespace {
 
-// Rows of prompt logits that are held at once.
+// Rows of prompt logits, or of hidden states, that are held at once.
 constexpr int32_t kPromptLogitsRows = 64;
 
 }  // namespace
@@ -31,6 +31,10 @@ Result<ModelRunnerOutput> EngineCore::execute(const SchedulerOutput& scheduler_o
   try {
     ModelRunnerOutput output;
     PINFER_RETURN_IF_ERROR(executor_->execute_model(scheduler_output));
+    if (embeds_) {
+      PINFER_RETURN_IF_ERROR(pool(scheduler_output, &output));
+      return output;
+    }
     PINFER_RETURN_IF_ERROR(sample(scheduler_output, &output));
     PINFER_RETURN_IF_ERROR(score_prompts(scheduler_output, &output));
     return output;
@@ -54,6 +58,33 @@ Status EngineCore::sample(const SchedulerOutput& scheduler_output, ModelRunnerOu
     if (request->sampling_params.logprobs.has_value() && !token.failed) {
       token.logprobs = log_softmax_top(row_logits, *request->sampling_params.logprobs,
                                        token.token_id, sampler_.masked_token_ids());
+    }
+  }
+  return Status();
+}
+
+// A request that was preempted begins again with its first token, unless it needs the last one
+// only.
+Status EngineCore::pool(const SchedulerOutput& scheduler_output, ModelRunnerOutput* output) {
+  pooler_.forget(scheduler_output.finished_request_ids);
+  pooler_.forget(scheduler_output.preempted_request_ids);
+  int32_t first_row = 0;
+  for (const ScheduledRequest& scheduled : scheduler_output.scheduled_requests) {
+    const int32_t begin = first_row;
+    first_row += scheduled.num_scheduled_tokens();
+    const Request* request = scheduler_.find_request(scheduled.request_id);
+    if (request == nullptr || !request->pooling.has_value()) continue;
+    const bool needs_all = request->pooling->mode == PoolingMode::MEAN;
+    if (!needs_all && !scheduled.samples) continue;
+    for (int32_t row = needs_all ? begin : first_row - 1; row < first_row;
+         row += kPromptLogitsRows) {
+      std::vector<int32_t> rows(static_cast<size_t>(std::min(kPromptLogitsRows, first_row - row)));
+      std::iota(rows.begin(), rows.end(), row);
+      PINFER_ASSIGN_OR_RETURN(const HiddenStates states, executor_->compute_hidden_states(rows));
+      pooler_.add(scheduled.request_id, states);
+    }
+    if (scheduled.samples) {
+      output->embeddings.push_back(pooler_.take(scheduled.request_id, *request->pooling));
     }
   }
   return Status();

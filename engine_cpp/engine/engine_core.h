@@ -8,6 +8,7 @@
 
 #include "core/engine_config.h"
 #include "core/request_output.h"
+#include "engine/pooler.h"
 #include "executor/executor.h"
 #include "sampler/sampler.h"
 #include "scheduler/scheduler.h"
@@ -17,13 +18,14 @@ namespace pinfer {
 // Not thread-safe: the engine thread owns it.
 class EngineCore {
  public:
-  // REQUIRES: config is valid, max_model_len and num_blocks are known; the executor's cache is
-  // laid out by kv_cache_config.
+  // embeds: all requests are for embeddings, else none. REQUIRES: config is valid, max_model_len
+  // and num_blocks are known; the executor's cache is laid out by kv_cache_config.
   EngineCore(const EngineConfig& config, KVCacheConfig kv_cache_config,
-             std::unique_ptr<Executor> executor, Sampler sampler)
+             std::unique_ptr<Executor> executor, Sampler sampler, bool embeds = false)
       : scheduler_(config, std::move(kv_cache_config)),
         executor_(std::move(executor)),
-        sampler_(std::move(sampler)) {}
+        sampler_(std::move(sampler)),
+        embeds_(embeds) {}
 
   Status add_request(std::unique_ptr<Request> request) {
     return scheduler_.add_request(std::move(request));
@@ -35,8 +37,8 @@ class EngineCore {
     return scheduler_.finish_requests(request_ids, status);
   }
 
-  // Schedules, computes, samples and takes the tokens in. If the model fails, every request of the
-  // step ends with an error; step_error() says why.
+  // Schedules, computes, samples (or pools) and takes the tokens in. If the model fails, every
+  // request of the step ends with an error; step_error() says why.
   std::vector<RequestOutput> step();
 
   bool has_work() const {
@@ -52,12 +54,15 @@ class EngineCore {
  private:
   Result<ModelRunnerOutput> execute(const SchedulerOutput& scheduler_output);
   Status sample(const SchedulerOutput& scheduler_output, ModelRunnerOutput* output);
+  Status pool(const SchedulerOutput& scheduler_output, ModelRunnerOutput* output);
   Status score_prompts(const SchedulerOutput& scheduler_output, ModelRunnerOutput* output);
   std::vector<RequestOutput> fail(const SchedulerOutput& scheduler_output, const Status& status);
 
   Scheduler scheduler_;
   std::unique_ptr<Executor> executor_;
   Sampler sampler_;
+  Pooler pooler_;
+  const bool embeds_;
   std::vector<std::string> started_request_ids_;
   Status step_error_;
 };

@@ -140,6 +140,7 @@ void OutputProcessor::deliver(Item item) {
   piece.num_prompt_tokens = static_cast<int32_t>(state->prompt.size());
   piece.num_cached_tokens = output.num_cached_tokens;
   piece.prompt_logprobs = std::move(output.prompt_logprobs);
+  piece.embedding = std::move(output.embedding);
   bool stopped = false;
   for (size_t i = 0; i < output.new_token_ids.size() && !stopped; ++i) {
     piece.token_ids.push_back(output.new_token_ids[i]);

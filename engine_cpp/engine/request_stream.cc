@@ -27,6 +27,7 @@ void RequestStream::push(StreamOutput output) {
     append(std::move(output.token_ids), &pending_.token_ids);
     append(std::move(output.logprobs), &pending_.logprobs);
     append(std::move(output.prompt_logprobs), &pending_.prompt_logprobs);
+    pending_.embedding = std::move(output.embedding);
     pending_.finish_reason = std::move(output.finish_reason);
     pending_.error_message = std::move(output.error_message);
     pending_.num_cached_tokens = output.num_cached_tokens;

@@ -27,6 +27,7 @@ struct StreamOutput {
   std::vector<int32_t> token_ids;              // every sampled token, an end id included
   std::vector<TokenLogprobs> logprobs;         // one for each token id, if asked for
   std::vector<TokenLogprobs> prompt_logprobs;  // of the next prompt tokens, if asked for
+  std::vector<float> embedding;                // with the last piece, if asked for
   std::string finish_reason;                   // "" while it goes on
   std::string error_message;                   // of finish_reason "error"
   int32_t num_prompt_tokens = 0;

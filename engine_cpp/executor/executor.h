@@ -1,5 +1,5 @@
-// Computes one step: what the scheduler decided in, logits of the wanted tokens out. The
-// scheduler's side and the executor's meet only here, in value structs.
+// Computes one step: what the scheduler decided in, logits or hidden states of the wanted tokens
+// out. The scheduler's side and the executor's meet only here, in value structs.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,17 @@ struct Logits {
   }
 };
 
+// [num_rows, hidden_size], float32, after the final norm. As Logits.
+struct HiddenStates {
+  const float* data = nullptr;
+  int32_t num_rows = 0;
+  int32_t hidden_size = 0;
+
+  std::span<const float> row(int32_t i) const {
+    return {data + static_cast<int64_t>(i) * hidden_size, static_cast<size_t>(hidden_size)};
+  }
+};
+
 // Used by one thread (the engine's).
 class Executor {
  public:
@@ -33,7 +44,11 @@ class Executor {
 
   // Logits of some of the tokens that the last execute_model() ran over, by their rows in the
   // step's flat order. May be called several times, so that many rows need not be held at once.
+  // REQUIRES: the model generates.
   virtual Result<Logits> compute_logits(std::span<const int32_t> rows) = 0;
+
+  // The same of hidden states. REQUIRES: the model embeds.
+  virtual Result<HiddenStates> compute_hidden_states(std::span<const int32_t> rows) = 0;
 };
 
 }  // namespace pinfer

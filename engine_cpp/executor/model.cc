@@ -98,7 +98,8 @@ Status check_artifacts(const Manifest& manifest,
   }
   const ArtifactEntry& head = manifest.artifacts.at(manifest.head.artifact);
   if (head.inputs.size() != 1 || !fits(head.inputs, 0, kF32, {-1, hidden}) ||
-      !fits(head.outputs, 0, kF32, {-1, manifest.vocab_size})) {
+      !fits(head.outputs, 0, kF32,
+            {-1, manifest.task == Task::EMBED ? hidden : manifest.vocab_size})) {
     return Status::data_loss("artifact " + head.name +
                              ": inputs or outputs do not fit the manifest's model");
   }

@@ -1,4 +1,5 @@
-// A model ready to run: weights mapped, one part for each decoder layer, the head.
+// A model ready to run: weights mapped, one part for each decoder layer, the head (logits, or the
+// final norm of a model that embeds).
 #pragma once
 
 #include <cstdint>

@@ -121,11 +121,21 @@ Result<AtenTensorHandle> ModelRunner::run_layers() {
 }
 
 Result<Logits> ModelRunner::compute_logits(std::span<const int32_t> rows) {
-  const Manifest& manifest = model_->manifest();
-  if (rows.empty()) return Logits{nullptr, 0, manifest.vocab_size};
+  PINFER_ASSIGN_OR_RETURN(const float* data, run_head(rows));
+  return Logits{data, static_cast<int32_t>(rows.size()), model_->manifest().vocab_size};
+}
+
+Result<HiddenStates> ModelRunner::compute_hidden_states(std::span<const int32_t> rows) {
+  PINFER_ASSIGN_OR_RETURN(const float* data, run_head(rows));
+  return HiddenStates{data, static_cast<int32_t>(rows.size()), model_->manifest().hidden_size};
+}
+
+// What the head makes of some rows of the hidden states.
+Result<const float*> ModelRunner::run_head(std::span<const int32_t> rows) {
+  if (rows.empty()) return static_cast<const float*>(nullptr);
   const ThreadPool::Scope scope(pool_);
   const auto num_logits = static_cast<int64_t>(rows.size());
-  const int64_t hidden = manifest.hidden_size;
+  const int64_t hidden = model_->manifest().hidden_size;
   const auto* states = static_cast<const float*>(hidden_states_.data());
   selected_.resize(static_cast<size_t>(num_logits * hidden));
   for (int64_t i = 0; i < num_logits; ++i) {
@@ -134,9 +144,8 @@ Result<Logits> ModelRunner::compute_logits(std::span<const int32_t> rows) {
   }
   AtenTensorHandle inputs[] = {wrap(selected_.data(), {num_logits, hidden}, AOTI_DTYPE_FLOAT32)};
   PINFER_ASSIGN_OR_RETURN(AtenTensorHandle output, model_->head->run(inputs));
-  logits_ = TensorHandle(model_->tensor_functions, output);
-  return Logits{static_cast<const float*>(logits_.data()), static_cast<int32_t>(num_logits),
-                manifest.vocab_size};
+  head_output_ = TensorHandle(model_->tensor_functions, output);
+  return static_cast<const float*>(head_output_.data());
 }
 
 AtenTensorHandle ModelRunner::wrap(void* data, std::initializer_list<int64_t> sizes,

@@ -22,10 +22,11 @@ class ModelRunner final : public Executor {
               std::unique_ptr<KVCacheMemory> kv_cache, ThreadPool* pool);
 
   // The step in the order in which data flows: token ids -> x [T, hidden] -> layers -> hidden
-  // states [T, hidden]; then wanted rows of those -> logits. Runs on the calling thread and the
-  // pool.
+  // states [T, hidden]; then wanted rows of those -> logits, or normed. Runs on the calling thread
+  // and the pool.
   Status execute_model(const SchedulerOutput& scheduler_output) override;
   Result<Logits> compute_logits(std::span<const int32_t> rows) override;
+  Result<HiddenStates> compute_hidden_states(std::span<const int32_t> rows) override;
 
  private:
   // Cosines and sines of the step's positions.
@@ -37,6 +38,7 @@ class ModelRunner final : public Executor {
   Status prepare_layer_inputs();
   Status embed();
   Result<AtenTensorHandle> run_layers();
+  Result<const float*> run_head(std::span<const int32_t> rows);
   AtenTensorHandle wrap(void* data, std::initializer_list<int64_t> sizes, int32_t dtype) const;
 
   std::unique_ptr<Model> model_;
@@ -48,7 +50,7 @@ class ModelRunner final : public Executor {
   std::vector<RotaryTable> rotary_tables_;  // one for each entry of the manifest
   TensorHandle hidden_states_;              // [T, hidden]
   AlignedVector<float> selected_;           // [num_logits, hidden]
-  TensorHandle logits_;                     // [num_logits, vocab]
+  TensorHandle head_output_;                // [num_logits, vocab], or hidden
 };
 
 }  // namespace pinfer

@@ -20,6 +20,7 @@ void fill_output(const Request& request, RequestOutput& output) {
   output.new_token_ids.clear();
   output.new_logprobs.clear();
   output.prompt_logprobs.clear();
+  output.embedding.clear();
   output.finish_reason = finish_reason(request.status);
   output.stop_reason = request.stop_reason;
   output.num_cached_tokens = std::max(request.num_cached_tokens, 0);
@@ -51,16 +52,18 @@ Status Scheduler::check_fits(const Request& request) const {
     return Status::invalid_argument("arrival_time is not finite");  // it could not be ordered
   }
   if (num_prompt == 0) return Status::invalid_argument("prompt_token_ids is empty");
-  if (num_prompt >= config_.max_model_len) {
+  const bool samples = !request.pooling.has_value();
+  if (num_prompt > config_.max_model_len - (samples ? 1 : 0)) {
     return Status::invalid_argument("the prompt of " + std::to_string(num_prompt) +
                                     " tokens leaves no room for output within max_model_len " +
                                     std::to_string(config_.max_model_len));
   }
   // The last sampled token is never computed, so it needs no place in the cache.
   const int64_t num_tokens =
-      std::min<int64_t>(int64_t{num_prompt} + request.sampling_params.max_tokens,
-                        config_.max_model_len) -
-      1;
+      samples ? std::min<int64_t>(int64_t{num_prompt} + request.sampling_params.max_tokens,
+                                  config_.max_model_len) -
+                    1
+              : num_prompt;
   const int64_t num_needed = kv_cache_manager_.max_blocks_held(num_tokens);
   if (num_needed <= kv_cache_manager_.block_pool().num_usable_blocks()) return Status::ok_status();
   return Status::resource_exhausted(
@@ -242,6 +245,8 @@ const std::vector<RequestOutput>& Scheduler::update_from_output(
   const auto end = model_runner_output.sampled_tokens.end();
   auto prompt = model_runner_output.prompt_logprobs.begin();
   const auto prompt_end = model_runner_output.prompt_logprobs.end();
+  auto pooled = model_runner_output.embeddings.begin();
+  const auto pooled_end = model_runner_output.embeddings.end();
   for (const ScheduledRequest& scheduled : scheduler_output.scheduled_requests) {
     Request* request = find_scheduled(scheduled, position);
     const PromptLogprobs* prompt_logprobs = nullptr;
@@ -251,16 +256,22 @@ const std::vector<RequestOutput>& Scheduler::update_from_output(
     if (!scheduled.samples && prompt_logprobs == nullptr) continue;
     const bool has_token = sampled != end && sampled->request_id == scheduled.request_id;
     const SampledToken* token = has_token ? &*sampled++ : nullptr;
+    const bool is_pooled = pooled != pooled_end && pooled->request_id == scheduled.request_id;
+    const Embedding* embedding = is_pooled ? &*pooled++ : nullptr;
     if (request == nullptr) continue;
 
-    const bool has_no_token =
-        scheduled.samples && (token == nullptr || token->failed || token->token_id < 0);
-    const bool failed = has_no_token || (prompt_logprobs != nullptr && prompt_logprobs->failed);
+    const bool has_result = request->pooling.has_value()
+                                ? embedding != nullptr && !embedding->failed
+                                : token != nullptr && !token->failed && token->token_id >= 0;
+    const bool failed = (scheduled.samples && !has_result) ||
+                        (prompt_logprobs != nullptr && prompt_logprobs->failed);
     if (failed) {
       request->status = RequestStatus::FINISHED_ERROR;
     } else if (token != nullptr) {
       request->append_output_token_id(token->token_id);
       check_for_end(*request, token->token_id);
+    } else if (embedding != nullptr) {
+      request->status = RequestStatus::FINISHED_STOPPED;
     }
     if (request->finished()) {
       finish(*request, request->status);
@@ -273,6 +284,7 @@ const std::vector<RequestOutput>& Scheduler::update_from_output(
       output.new_token_ids.push_back(token->token_id);
       if (token->logprobs.has_value()) output.new_logprobs.push_back(*token->logprobs);
     }
+    if (embedding != nullptr) output.embedding = embedding->values;
     if (prompt_logprobs != nullptr) {
       output.prompt_logprobs = prompt_logprobs->tokens;
       request->num_prompt_logprobs += static_cast<int32_t>(prompt_logprobs->tokens.size());

@@ -64,10 +64,10 @@ class Scheduler {
   // valid until the next call.
   const SchedulerOutput& schedule();
 
-  // Takes the tokens sampled in the step that scheduler_output describes; requests that end are
-  // freed at once. A sampled token that failed, or is missing, ends its request with an error.
-  // Requests that were finished since schedule() are passed over. One output for each request
-  // that got a token or ended; the result is reused: it is valid until the next call.
+  // Takes the tokens sampled and the embeddings made in the step that scheduler_output describes;
+  // requests that end are freed at once. What failed, or is missing, ends its request with an
+  // error. Requests that were finished since schedule() are passed over. One output for each
+  // request that got a token or ended; the result is reused: it is valid until the next call.
   const std::vector<RequestOutput>& update_from_output(
       const SchedulerOutput& scheduler_output, const ModelRunnerOutput& model_runner_output);
 

@@ -121,8 +121,10 @@ void ServerMetrics::add(const FinishedChoice& choice) {
   queue_time_.add(choice.queue_ms / 1000);
   if (choice.num_output_tokens > 0) {
     time_to_first_token_.add((choice.queue_ms + choice.prefill_ms) / 1000);
-    prefill_time_.add(choice.prefill_ms / 1000);
     decode_time_.add(choice.decode_ms / 1000);
+  }
+  if (choice.num_output_tokens > 0 || choice.is_embedding) {
+    prefill_time_.add(choice.prefill_ms / 1000);
     inference_time_.add((choice.prefill_ms + choice.decode_ms) / 1000);
   }
   if (choice.num_output_tokens > 1) {

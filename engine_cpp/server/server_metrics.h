@@ -34,6 +34,7 @@ struct FinishedChoice {
   int num_prompt_tokens = 0, num_output_tokens = 0;
   int num_choices = 1;  // n of its request
   int max_tokens = 0;   // 0: the rest of the context
+  bool is_embedding = false;
   double queue_ms = 0, prefill_ms = 0, decode_ms = 0;
 };
 

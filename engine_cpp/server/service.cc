@@ -47,6 +47,7 @@ const Service::Route* Service::find_route(const std::string& path) {
   static constexpr Route kRoutes[] = {
       {"/v1/completions", "POST", true, &handle_completions, nullptr},
       {"/v1/chat/completions", "POST", true, &handle_chat_completions, nullptr},
+      {"/v1/embeddings", "POST", true, &handle_embeddings, nullptr},
       {"/v1/models", "GET", true, &handle_models, nullptr},
       {"/tokenize", "POST", true, &handle_tokenize, nullptr},
       {"/detokenize", "POST", true, &handle_detokenize, nullptr},
@@ -74,6 +75,8 @@ void Service::set_engine(std::shared_ptr<Engine> engine) {
   context->model_names = config_.served_model_names;
   if (context->model_names.empty()) context->model_names.push_back(info.at("model_name"));
   context->max_model_len = info.at("max_model_len");
+  context->hidden_size = info.at("hidden_size");
+  context->embeds = info.at("task") == "embed";
   context->max_queue = config_.max_queue;
   context->log = log_;
   context->created = seconds_since_1970();

@@ -26,6 +26,7 @@ from pinfer.export.models import (
     smollm3,
     starcoder2,
 )
+from pinfer.export.models.settings import require
 from pinfer.export.models.spec import ConfigReader, ModelSpec
 
 
@@ -60,19 +61,33 @@ FAMILIES: dict[str, Family] = {
     "SmolLM3ForCausalLM": Family("SmolLM3", smollm3.read_spec, window=True),
     "Starcoder2ForCausalLM": Family("StarCoder 2", starcoder2.read_spec, window=True),
 }
+# The same models without a head, by the names that checkpoints of embedding models have.
+BASE_MODELS = {
+    "GPT2Model": "GPT2LMHeadModel",
+    "Gemma3TextModel": "Gemma3ForCausalLM",
+    **{name.replace("ForCausalLM", "Model"): name for name in FAMILIES if "ForCausalLM" in name},
+}
 
 
-def read_spec(checkpoint: Checkpoint) -> ModelSpec:
+def read_spec(checkpoint: Checkpoint, embeds: bool = False) -> ModelSpec:
     """The spec of a checkpoint; refuses unknown architectures and unread config keys by name."""
     config = checkpoint.config
     names = config.get("architectures")
-    if not isinstance(names, list) or len(names) != 1 or names[0] not in FAMILIES:
+    name = names[0] if isinstance(names, list) and len(names) == 1 else None
+    if name in BASE_MODELS and not embeds:
+        raise ExportError(
+            f"{checkpoint.source}: architectures {names!r} has no head to generate text with"
+            " (--task embed: an embedding model)"
+        )
+    family = FAMILIES.get(BASE_MODELS.get(name, name))
+    if family is None:
         raise ExportError(
             f"{checkpoint.source}: architectures {names!r} is not supported"
             f" (supported: {', '.join(sorted(FAMILIES))})"
         )
     reader = ConfigReader(checkpoint.source, config)
-    spec = FAMILIES[names[0]].read_spec(reader, names[0])
+    require(reader, "is_causal", True, True)
+    spec = family.read_spec(reader, name)
     unread = reader.unread_keys()
     if unread:
         shown = ", ".join(f"{key}={config[key]!r}"[:80] for key in unread)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from ctypes import POINTER, c_bool, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import (
+    POINTER,
+    c_bool,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_void_p,
+)
 from functools import lru_cache
 from typing import Any
 
@@ -136,6 +147,8 @@ class Output(ctypes.Structure):
         ("queue_ms", c_double),
         ("prefill_ms", c_double),
         ("decode_ms", c_double),
+        ("embedding", POINTER(c_float)),
+        ("num_embedding", c_size_t),
     )
 
 
@@ -153,6 +166,19 @@ class RequestOptions(ctypes.Structure):
         ("output_callback", OutputCallback),
         ("output_user_data", c_void_p),
         ("choice_index", c_int32),
+    )
+
+
+class EmbedOptions(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("token_ids", POINTER(c_int32)),
+        ("num_token_ids", c_size_t),
+        ("dimensions", c_int32),
+        ("priority", c_int32),
+        ("cache_salt", c_char_p),
+        ("output_callback", OutputCallback),
+        ("output_user_data", c_void_p),
     )
 
 
@@ -190,6 +216,16 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "pinfer_submit": (
         c_int,
         [c_void_p, POINTER(RequestOptions), POINTER(c_void_p), POINTER(c_void_p)],
+    ),
+    "pinfer_embed_tokenize": (
+        c_int,
+        [c_void_p, c_char_p, c_size_t, c_char_p, POINTER(POINTER(c_int32)), POINTER(c_size_t),
+         POINTER(c_void_p)],
+    ),
+    "pinfer_embed_options_init": (None, [POINTER(EmbedOptions)]),
+    "pinfer_embed": (
+        c_int,
+        [c_void_p, POINTER(EmbedOptions), POINTER(c_void_p), POINTER(c_void_p)],
     ),
     "pinfer_request_next": (c_int, [c_void_p, c_int64, POINTER(Output)]),
     "pinfer_request_abort": (None, [c_void_p]),

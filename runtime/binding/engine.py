@@ -53,6 +53,7 @@ class Output:
     num_cached_tokens: int = 0
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+    embedding: list[float] = field(default_factory=list)  # of submit_embedding(), at the end
 
 
 class Generation:
@@ -97,6 +98,7 @@ class Generation:
             whole.token_ids += piece.token_ids
             whole.logprobs += piece.logprobs
             whole.prompt_logprobs += piece.prompt_logprobs
+            whole.embedding += piece.embedding
             whole.finish_reason = piece.finish_reason
             whole.num_prompt_tokens = piece.num_prompt_tokens
             whole.num_cached_tokens = piece.num_cached_tokens
@@ -193,15 +195,16 @@ class Engine:
     # ---- text ----
 
     def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return self._ids(c_api.library().pinfer_tokenize, text, add_special_tokens)
+
+    def _ids(self, function: Any, text: str, option: Any) -> list[int]:
         data = text.encode("utf-8", "surrogatepass")  # the engine says what is wrong with it
         ids, count = ctypes.POINTER(ctypes.c_int32)(), ctypes.c_size_t()
-        library = c_api.library()
-        c_api.call(library.pinfer_tokenize, self._opened(), data, len(data), add_special_tokens,
-                   byref(ids), byref(count))  # fmt: skip
+        c_api.call(function, self._opened(), data, len(data), option, byref(ids), byref(count))
         try:
             return ids[: count.value]
         finally:
-            library.pinfer_free(ids)
+            c_api.library().pinfer_free(ids)
 
     def detokenize(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         ids = _int32_array(token_ids)
@@ -288,6 +291,45 @@ class Engine:
         output = self.generate(token_ids, max_tokens=1, temperature=0.0, prompt_logprobs=top)
         return output.prompt_logprobs
 
+    # ---- embeddings ----
+
+    def tokenize_to_embed(self, text: str, prompt_name: str | None = None) -> list[int]:
+        """As sentence-transformers does it: behind the model's prompt of that name (None: its
+        default, if it has one; "": none), stripped, with special tokens."""
+        name = None if prompt_name is None else prompt_name.encode()
+        return self._ids(c_api.library().pinfer_embed_tokenize, text, name)
+
+    def submit_embedding(
+        self,
+        text: Prompt,
+        *,
+        prompt_name: str | None = None,
+        dimensions: int = 0,
+        priority: int = 0,
+        cache_salt: str = "",
+    ) -> Generation:
+        """Hands a text, or token ids as they are, to a model that embeds. The one piece of output
+        has the embedding. dimensions: how many leading ones are kept, before it is normalised; 0:
+        all."""
+        is_text = isinstance(text, str)
+        ids = _int32_array(self.tokenize_to_embed(text, prompt_name) if is_text else text)
+        library = c_api.library()
+        options = c_api.EmbedOptions()
+        library.pinfer_embed_options_init(byref(options))
+        options.token_ids = ids
+        options.num_token_ids = len(ids)
+        options.dimensions = dimensions
+        options.priority = priority
+        options.cache_salt = cache_salt.encode()
+        handle = ctypes.c_void_p()
+        c_api.call(library.pinfer_embed, self._opened(), byref(options), byref(handle))
+        return Generation(self, handle)
+
+    def embed(self, texts: Sequence[Prompt], **options: Any) -> list[list[float]]:
+        """One vector for each text, all of them at once; options as in submit_embedding()."""
+        submitted = [self.submit_embedding(text, **options) for text in texts]
+        return [request.wait().embedding for request in submitted]
+
     def _chat_prompt(
         self, messages: Sequence[Message], template: dict[str, Any] | None
     ) -> list[int]:
@@ -360,6 +402,7 @@ def _read_output(output: c_api.Output) -> Output:
         num_cached_tokens=output.num_cached_tokens,
         logprobs=_read_logprobs(output.logprobs, output.num_logprobs),
         prompt_logprobs=_read_logprobs(output.prompt_logprobs, output.num_prompt_logprobs),
+        embedding=output.embedding[: output.num_embedding],
     )
 
 

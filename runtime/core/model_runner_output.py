@@ -1,5 +1,5 @@
-"""What one model step gave back: one sampled token for each scheduled request that samples, and
-log-probabilities of prompts where they were asked for."""
+"""What one model step gave back: one sampled token, or the embedding, for each scheduled request
+that reaches its last token, and log-probabilities of prompts where they were asked for."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ class PromptLogprobs:
 
 
 @dataclass(slots=True)
+class Embedding:
+    request_id: str
+    values: list[float] = field(default_factory=list)
+    failed: bool = False  # as above
+
+
+@dataclass(slots=True)
 class ModelRunnerOutput:
     sampled_tokens: list[SampledToken] = field(default_factory=list)  # in schedule order
     prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)  # in schedule order
+    embeddings: list[Embedding] = field(default_factory=list)  # in schedule order

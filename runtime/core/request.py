@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from pinfer.runtime.core.pooling_params import PoolingMode, PoolingParams
 from pinfer.runtime.core.sampling_params import SamplingParams
 
 
@@ -48,6 +49,8 @@ class RequestOptions:
     arrival_time: float = 0.0  # seconds on any one clock; breaks ties of priority
     cache_salt: str = ""  # requests share cached blocks only with requests of the same salt
     choice_index: int = 0  # which of n choices: each has its own random stream
+    # The request is for its prompt's embedding: it ends when that is computed, without a token.
+    pooling: PoolingParams | None = None
 
 
 class Request:
@@ -70,6 +73,7 @@ class Request:
         self.arrival_time = options.arrival_time
         self.cache_salt = options.cache_salt
         self.choice_index = options.choice_index
+        self.pooling = options.pooling
         seed = sampling_params.seed
         # Of the random stream, as 64 bits without sign.
         self.seed = secrets.randbits(64) if seed is None else seed & (2**64 - 1)
@@ -119,8 +123,10 @@ class Request:
 
     @property
     def skips_prefix_cache(self) -> bool:
-        """Log-probabilities of the prompt need its logits, which cached blocks do not give."""
-        return self.sampling_params.prompt_logprobs is not None
+        """Log-probabilities of the prompt, and means, need what all of its tokens give; cached
+        blocks do not have that."""
+        is_mean = self.pooling is not None and self.pooling.mode == PoolingMode.MEAN
+        return self.sampling_params.prompt_logprobs is not None or is_mean
 
     @property
     def finished(self) -> bool:

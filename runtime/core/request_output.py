@@ -15,6 +15,8 @@ class RequestOutput:
     new_logprobs: list[TokenLogprobs] = field(default_factory=list)
     # Of the next prompt tokens (after the first).
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+    # Of a request that asks for it, at its end.
+    embedding: list[float] = field(default_factory=list)
     finish_reason: str = ""  # "stop", "length", "abort", "error"; "" while it goes on
     stop_reason: int | None = None  # the stop id that ended it
     num_cached_tokens: int = 0  # prompt tokens that the prefix cache supplied

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from pinfer.runtime.core.engine_config import EngineConfig
 from pinfer.runtime.core.kv_cache_config import make_kv_cache_config
+from pinfer.runtime.core.pooling_params import PoolingMode, PoolingParams
 from pinfer.runtime.core.request import Request, RequestOptions
 from pinfer.runtime.core.sampling_params import SamplingParams
 from pinfer.runtime.core.token_logprobs import TokenLogprobs
@@ -60,7 +62,9 @@ class Engine:
             kv_cache_config,
             ModelRunner(model, kv_cache_config, config.num_blocks),
             Sampler(masked_token_ids),
+            model.embeds,
         )
+        self._pooling: dict[str, Any] = model.manifest.get("pooling", {})
         self._next_id = 0
 
     def generate(
@@ -83,3 +87,19 @@ class Engine:
                 completion.prompt_logprobs += output.prompt_logprobs
                 completion.finish_reason = output.finish_reason
         return list(completions.values())
+
+    def embed(self, inputs: Sequence[Sequence[int]], dimensions: int = 0) -> list[list[float]]:
+        """All inputs at once; a bundle whose task is embed."""
+        mode = PoolingMode(self._pooling["mode"])
+        params = PoolingParams(mode, self._pooling["normalize"], dimensions)
+        embeddings: dict[str, list[float]] = {}
+        for token_ids in inputs:
+            request_id = f"r{self._next_id}"
+            self._next_id += 1
+            options = RequestOptions(pooling=params)
+            self._core.add_request(Request(request_id, token_ids, SamplingParams(), options))
+            embeddings[request_id] = []
+        while self._core.has_work():
+            for output in self._core.step():
+                embeddings[output.request_id] = output.embedding
+        return list(embeddings.values())

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from pinfer.runtime.core.engine_config import EngineConfig
 from pinfer.runtime.core.kv_cache_config import KVCacheConfig
 from pinfer.runtime.core.model_runner_output import ModelRunnerOutput, PromptLogprobs
+from pinfer.runtime.core.pooling_params import PoolingMode
 from pinfer.runtime.core.request import Request, RequestStatus
 from pinfer.runtime.core.request_output import RequestOutput
 from pinfer.runtime.core.scheduler_output import SchedulerOutput
+from pinfer.runtime.engine.pooler import Pooler
 from pinfer.runtime.executor.model_runner import ModelRunner
 from pinfer.runtime.sampler.logprobs import log_softmax_top
 from pinfer.runtime.sampler.sampler import Sampler
@@ -22,7 +24,7 @@ PROMPT_LOGITS_ROWS = 64
 
 class EngineCore:
     """config: valid, max_model_len and num_blocks known. The executor's cache is laid out by
-    kv_cache_config."""
+    kv_cache_config. embeds: all requests are for embeddings, else none."""
 
     def __init__(
         self,
@@ -30,10 +32,13 @@ class EngineCore:
         kv_cache_config: KVCacheConfig,
         executor: ModelRunner,
         sampler: Sampler,
+        embeds: bool = False,
     ) -> None:
         self._scheduler = Scheduler(config, kv_cache_config)
         self._executor = executor
         self._sampler = sampler
+        self._pooler = Pooler()
+        self._embeds = embeds
 
     def add_request(self, request: Request) -> None:
         """ValueError if it can never run."""
@@ -48,12 +53,15 @@ class EngineCore:
         return self._scheduler.has_unfinished_requests() or self._scheduler.has_finished_requests()
 
     def step(self) -> list[RequestOutput]:
-        """Schedules, computes, samples and takes the tokens in."""
+        """Schedules, computes, samples (or pools) and takes the tokens in."""
         scheduler_output = self._scheduler.schedule()
         output = ModelRunnerOutput()
         self._executor.execute_model(scheduler_output)
-        self._sample(scheduler_output, output)
-        self._score_prompts(scheduler_output, output)
+        if self._embeds:
+            self._pool(scheduler_output, output)
+        else:
+            self._sample(scheduler_output, output)
+            self._score_prompts(scheduler_output, output)
         return self._scheduler.update_from_output(scheduler_output, output)
 
     def _sample(self, scheduler_output: SchedulerOutput, output: ModelRunnerOutput) -> None:
@@ -70,6 +78,26 @@ class EngineCore:
                 token.logprobs = log_softmax_top(
                     row, num_listed, token.token_id, self._sampler.masked_token_ids
                 )
+
+    def _pool(self, scheduler_output: SchedulerOutput, output: ModelRunnerOutput) -> None:
+        """A request that was preempted begins again with its first token, unless it needs the last
+        one only."""
+        self._pooler.forget(scheduler_output.finished_request_ids)
+        self._pooler.forget(scheduler_output.preempted_request_ids)
+        first_row = 0
+        for scheduled in scheduler_output.scheduled_requests:
+            begin = first_row
+            first_row += scheduled.num_scheduled_tokens
+            request = self._scheduler.find_request(scheduled.request_id)
+            if request is None or request.pooling is None:
+                continue
+            needs_all = request.pooling.mode == PoolingMode.MEAN
+            if needs_all or scheduled.samples:
+                rows = range(begin if needs_all else first_row - 1, first_row)
+                states = self._executor.compute_hidden_states(rows).numpy()
+                self._pooler.add(scheduled.request_id, states)
+            if scheduled.samples:
+                output.embeddings.append(self._pooler.take(scheduled.request_id, request.pooling))
 
     def _score_prompts(self, scheduler_output: SchedulerOutput, output: ModelRunnerOutput) -> None:
         """The logits at position p are about the token at p + 1. What a preempted request has

@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 from pinfer.runtime.bundle.manifest import BundleError, read_manifest
 from pinfer.runtime.layers.layer_spec import HeadSpec, LayerSpec, Spec, spec_from_json
-from pinfer.runtime.layers.modules import DecoderLayer, Head
+from pinfer.runtime.layers.modules import DecoderLayer, FinalNorm, Head
 from pinfer.runtime.weight_format import WeightFormat
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
@@ -53,8 +53,12 @@ class Model:
                 layer = DecoderLayer(spec, WeightFormat(**model["weight_format"]))
                 _set_weights(layer, {k: load(v) for k, v in entry["weights"].items()}, path)
                 self.layers.append(layer.eval())
-            self.head = Head(self.head_spec, WeightFormat(**embedding["format"]))
-            weights = self.manifest["head"]["weights"]
+            self.embeds = self.manifest.get("task") == "embed"
+            if self.embeds:
+                self.head: FinalNorm | Head = FinalNorm(self.head_spec)
+            else:
+                self.head = Head(self.head_spec, WeightFormat(**embedding["format"]))
+            weights = self.manifest["final_norm" if self.embeds else "head"]["weights"]
             _set_weights(self.head, {k: load(v) for k, v in weights.items()}, path)
 
     @property

@@ -62,6 +62,10 @@ class ModelRunner:
             return torch.empty(0, self._model.vocab_size)
         return self._model.head(self._hidden_states[list(rows)])
 
+    def compute_hidden_states(self, rows: Sequence[int]) -> torch.Tensor:
+        """The same of hidden states [rows, hidden] after the final norm, of a model that embeds."""
+        return self.compute_logits(rows)
+
 
 def _filled_with_nan(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """Bytes that are NaN in every float dtype, and as the scales of an int8 cache."""

@@ -229,6 +229,17 @@ class DecoderLayer(_Part):
         return y if self.spec.residual_scale == 1.0 else y * self.spec.residual_scale
 
 
+class FinalNorm(_Part):
+    """The selected rows of a model that embeds."""
+
+    def __init__(self, spec: HeadSpec) -> None:
+        super().__init__(spec.norm, spec.norm_eps)
+        self._add_norm("norm", spec.hidden_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._norm("norm", x)
+
+
 class Head(_Part):
     """Final norm and logits of the selected rows."""
 

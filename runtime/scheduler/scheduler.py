@@ -84,14 +84,17 @@ class Scheduler:
             raise ValueError("arrival_time is not finite")  # it could not be ordered
         if num_prompt == 0:
             raise ValueError("prompt_token_ids is empty")
-        if num_prompt >= self._config.max_model_len:
+        samples = request.pooling is None
+        if num_prompt > self._config.max_model_len - (1 if samples else 0):
             raise ValueError(
                 f"the prompt of {num_prompt} tokens leaves no room for output within "
                 f"max_model_len {self._config.max_model_len}"
             )
         # The last sampled token is never computed, so it needs no place in the cache.
         max_tokens = request.sampling_params.max_tokens
-        num_tokens = min(num_prompt + max_tokens, self._config.max_model_len) - 1
+        num_tokens = num_prompt
+        if samples:
+            num_tokens = min(num_prompt + max_tokens, self._config.max_model_len) - 1
         num_usable = self.kv_cache_manager.block_pool.num_usable_blocks
         if self.kv_cache_manager.max_blocks_held(num_tokens) > num_usable:
             raise ValueError(
@@ -252,31 +255,37 @@ class Scheduler:
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> list[RequestOutput]:
-        """Takes the tokens sampled in the step that scheduler_output describes; requests that end
-        are freed at once. A sampled token that failed, or is missing, ends its request with an
-        error. Requests that were finished since schedule() are passed over. One output for each
-        request that got a token or log-probabilities of its prompt, or ended."""
+        """Takes the tokens sampled and the embeddings made in the step that scheduler_output
+        describes; requests that end are freed at once. What failed, or is missing, ends its request
+        with an error. Requests that were finished since schedule() are passed over. One output for
+        each request that got a token or log-probabilities of its prompt, or ended."""
         outputs = []
         any_finished = False
         sampled_tokens = deque(model_runner_output.sampled_tokens)
         scored_prompts = deque(model_runner_output.prompt_logprobs)
+        embeddings = deque(model_runner_output.embeddings)
         for scheduled in scheduler_output.scheduled_requests:
             prompt_logprobs = _next_of(scored_prompts, scheduled.request_id)
             if not scheduled.samples and prompt_logprobs is None:
                 continue
             token = _next_of(sampled_tokens, scheduled.request_id)
+            embedding = _next_of(embeddings, scheduled.request_id)
             request = self._requests.get(scheduled.request_id)
             if request is None or request.status != RequestStatus.RUNNING:
                 continue
-            has_no_token = scheduled.samples and (
-                token is None or token.failed or token.token_id < 0
-            )
-            failed = has_no_token or (prompt_logprobs is not None and prompt_logprobs.failed)
+            if request.pooling is not None:
+                has_result = embedding is not None and not embedding.failed
+            else:
+                has_result = token is not None and not token.failed and token.token_id >= 0
+            has_no_result = scheduled.samples and not has_result
+            failed = has_no_result or (prompt_logprobs is not None and prompt_logprobs.failed)
             if failed:
                 request.status = RequestStatus.FINISHED_ERROR
             elif token is not None:
                 request.append_output_token_id(token.token_id)
                 self._check_for_end(request, token.token_id)
+            elif embedding is not None:
+                request.status = RequestStatus.FINISHED_STOPPED
             if request.finished:
                 self._finish(request, request.status)
                 any_finished = True
@@ -288,6 +297,8 @@ class Scheduler:
                 output.new_token_ids.append(token.token_id)
                 if token.logprobs is not None:
                     output.new_logprobs.append(token.logprobs)
+            if embedding is not None:
+                output.embedding = embedding.values
             if prompt_logprobs is not None:
                 output.prompt_logprobs = prompt_logprobs.tokens
                 request.num_prompt_logprobs += len(prompt_logprobs.tokens)

@@ -174,6 +174,7 @@ def test_structs_are_as_large_as_the_header_says(engine):
         (c_api.EngineOptions, library.pinfer_engine_options_init),
         (c_api.SamplingParams, library.pinfer_sampling_params_init),
         (c_api.RequestOptions, library.pinfer_request_options_init),
+        (c_api.EmbedOptions, library.pinfer_embed_options_init),
     ):
         filled = struct()
         init(filled)

@@ -24,8 +24,8 @@ def test_the_description_is_valid(description):
 
 def test_every_path_is_described(server, description):
     paths = {
-        "/v1/models", "/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize",
-        "/health", "/ready", "/version", "/metrics",
+        "/v1/models", "/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize",
+        "/detokenize", "/health", "/ready", "/version", "/metrics",
     }  # fmt: skip
     assert paths <= set(description["paths"])
     with client_of(server) as client:
@@ -48,7 +48,7 @@ def schemathesis(server, folder, *flags: str) -> None:
         [str(part) for part in (*command, *flags)], capture_output=True, text=True, cwd=folder
     )
     assert result.returncode == 0, result.stdout[-6000:]
-    assert "10 selected" in result.stdout and "Test cases:" in result.stdout
+    assert "11 selected" in result.stdout and "Test cases:" in result.stdout
     assert server.get("/health").status_code == 200
     assert json.loads(server.get("/version").text)["version"]
 

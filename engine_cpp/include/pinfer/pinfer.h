@@ -111,9 +111,9 @@ PINFER_EXPORT void pinfer_engine_close(pinfer_engine* engine);
 PINFER_EXPORT pinfer_status pinfer_engine_drain(pinfer_engine* engine, int64_t timeout_ms,
                                                 pinfer_error** error);
 
-/* What is loaded, as a JSON object: model_name, architecture, dtype, vocab_size, max_model_len,
- * num_layers, threads, provider, num_blocks, block_size, load_ms, has_chat_template, ... Any
- * thread. The text lives as long as the engine. */
+/* What is loaded, as a JSON object: task ("generate", "embed"), model_name, architecture, dtype,
+ * vocab_size, max_model_len, num_layers, threads, provider, num_blocks, block_size, load_ms,
+ * has_chat_template, ... Any thread. The text lives as long as the engine. */
 PINFER_EXPORT const char* pinfer_engine_info_json(const pinfer_engine* engine);
 
 /* Counters and gauges at this moment. */
@@ -237,6 +237,9 @@ typedef struct pinfer_output {
   double queue_ms;   /* from its submission until a step first computed it */
   double prefill_ms; /* from then until its first token */
   double decode_ms;  /* from then until its latest token */
+  /* With the last output of a request of pinfer_embed() that has not failed. */
+  const float* embedding;
+  size_t num_embedding;
 } pinfer_output;
 
 /* Called on the engine's output thread for each piece of output, the last one with a
@@ -276,6 +279,38 @@ PINFER_EXPORT void pinfer_request_abort(pinfer_request* request);
 /* Aborts the request if it runs, and frees it. With a callback: returns when no call to it is
  * running or follows. Must not be called from the callback. */
 PINFER_EXPORT void pinfer_request_free(pinfer_request* request);
+
+/* ---- embeddings ------------------------------------------------------------------------------ */
+
+/* Of a bundle whose task is "embed" (pinfer_engine_info_json() says which): such a model gives one
+ * vector for each input, and generates nothing. */
+
+/* Text to embed, to ids, as sentence-transformers makes them: the prompt of that name before it
+ * (NULL: the model's default prompt, if it has one; "": none), white space at both ends taken off,
+ * special tokens added. Any thread. */
+PINFER_EXPORT pinfer_status pinfer_embed_tokenize(const pinfer_engine* engine, const char* text,
+                                                  size_t text_size, const char* prompt_name,
+                                                  int32_t** token_ids, size_t* num_tokens,
+                                                  pinfer_error** error);
+
+typedef struct pinfer_embed_options {
+  size_t struct_size;
+  const int32_t* token_ids; /* used as they are */
+  size_t num_token_ids;
+  int32_t dimensions;     /* leading ones that are kept, before the vector is normalised; 0 = all */
+  int32_t priority;       /* smaller is served earlier */
+  const char* cache_salt; /* NULL = "" */
+  pinfer_output_callback output_callback; /* NULL: read with pinfer_request_next() */
+  void* output_user_data;
+} pinfer_embed_options;
+
+PINFER_EXPORT void pinfer_embed_options_init(pinfer_embed_options* options);
+
+/* Hands an input to the engine and returns at once; the request's one output has the embedding and
+ * finish_reason "stop". An input that is longer than the context is refused (the message begins
+ * with "context_length_exceeded"). Any thread. */
+PINFER_EXPORT pinfer_status pinfer_embed(pinfer_engine* engine, const pinfer_embed_options* options,
+                                         pinfer_request** request, pinfer_error** error);
 
 /* ---- tools ----------------------------------------------------------------------------------- */
 

@@ -87,6 +87,7 @@ struct Output {
   std::vector<int32_t> token_ids;
   std::vector<TokenLogprobs> logprobs;         // one for each token id, if asked for
   std::vector<TokenLogprobs> prompt_logprobs;  // of the next prompt tokens, if asked for
+  std::vector<float> embedding;                // with the last piece of Engine::embed()'s request
   std::string finish_reason;                   // "" while it goes on
   std::string error_message;
   int32_t num_prompt_tokens = 0;
@@ -124,6 +125,7 @@ class Request {
     piece.token_ids.assign(output.token_ids, output.token_ids + output.num_token_ids);
     piece.logprobs = read_logprobs(output.logprobs, output.num_logprobs);
     piece.prompt_logprobs = read_logprobs(output.prompt_logprobs, output.num_prompt_logprobs);
+    piece.embedding.assign(output.embedding, output.embedding + output.num_embedding);
     if (output.finish_reason != nullptr) piece.finish_reason = output.finish_reason;
     if (output.error_message != nullptr) piece.error_message = output.error_message;
     piece.num_prompt_tokens = output.num_prompt_tokens;
@@ -134,6 +136,11 @@ class Request {
     return piece;
   }
 
+  // The C interface's callback, of a Callback.
+  static void call_back(void* callback, const pinfer_output* output) {
+    (*static_cast<Callback*>(callback))(read_output(*output));
+  }
+
   // Waits for the end and returns everything that has not been read yet.
   Output wait() {
     Output all;
@@ -142,6 +149,7 @@ class Request {
       append(piece->token_ids, &all.token_ids);
       append(piece->logprobs, &all.logprobs);
       append(piece->prompt_logprobs, &all.prompt_logprobs);
+      append(piece->embedding, &all.embedding);
       all.finish_reason = piece->finish_reason;
       all.error_message = piece->error_message;
       all.num_prompt_tokens = piece->num_prompt_tokens;
@@ -189,6 +197,14 @@ struct SubmitOptions {
   // Called on the engine's output thread with each piece, the last one finished; must not block and
   // must not destroy the Request. Empty: read with Request::next().
   Request::Callback callback = nullptr;
+};
+
+// What a request for an embedding asks beside its input.
+struct EmbedOptions {
+  int32_t dimensions = 0;  // leading ones that are kept, before the vector is normalised; 0: all
+  int32_t priority = 0;
+  std::string cache_salt = {};
+  Request::Callback callback = nullptr;  // as in SubmitOptions
 };
 
 // An opened bundle. Thread-safe like the C functions.
@@ -277,13 +293,47 @@ class Engine {
     if (submit_options.callback) {
       callback = std::make_unique<Request::Callback>(std::move(submit_options.callback));
       options.output_user_data = callback.get();
-      options.output_callback = [](void* user_data, const pinfer_output* output) {
-        (*static_cast<Request::Callback*>(user_data))(Request::read_output(*output));
-      };
+      options.output_callback = &Request::call_back;
     }
     pinfer_request* request = nullptr;
     detail::call([&](pinfer_error** error) {
       return pinfer_submit(engine_.get(), &options, &request, error);
+    });
+    return Request(request, std::move(callback));
+  }
+
+  // prompt_name: see pinfer_embed_tokenize(); none: the model's default.
+  std::vector<int32_t> tokenize_to_embed(
+      std::string_view text, const std::optional<std::string>& prompt_name = std::nullopt) const {
+    const char* name = prompt_name.has_value() ? prompt_name->c_str() : nullptr;
+    int32_t* ids = nullptr;
+    size_t count = 0;
+    detail::call([&](pinfer_error** error) {
+      return pinfer_embed_tokenize(engine_.get(), text.data(), text.size(), name, &ids, &count,
+                                   error);
+    });
+    const std::unique_ptr<int32_t, detail::Free> owned(ids);
+    return std::vector<int32_t>(ids, ids + count);
+  }
+
+  // The embedding comes with the request's only output.
+  Request embed(const std::vector<int32_t>& token_ids, EmbedOptions embed_options = {}) {
+    pinfer_embed_options options;
+    pinfer_embed_options_init(&options);
+    options.token_ids = token_ids.data();
+    options.num_token_ids = token_ids.size();
+    options.dimensions = embed_options.dimensions;
+    options.priority = embed_options.priority;
+    options.cache_salt = embed_options.cache_salt.c_str();
+    std::unique_ptr<Request::Callback> callback;
+    if (embed_options.callback) {
+      callback = std::make_unique<Request::Callback>(std::move(embed_options.callback));
+      options.output_user_data = callback.get();
+      options.output_callback = &Request::call_back;
+    }
+    pinfer_request* request = nullptr;
+    detail::call([&](pinfer_error** error) {
+      return pinfer_embed(engine_.get(), &options, &request, error);
     });
     return Request(request, std::move(callback));
   }

@@ -132,6 +132,7 @@ void handle_chat_completions(const EndpointContext& context,
   const Json json = read_body(context, *exchange);
   const Fields body(json);
   const std::string model = check_model(body, context);
+  check_embeds(context, false);
   refuse_unsupported(body);
   const Engine& engine = *context.engine;
   GenerationPlan plan;

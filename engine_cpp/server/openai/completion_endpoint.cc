@@ -215,6 +215,7 @@ void handle_completions(const EndpointContext& context, const std::shared_ptr<Ex
   const Fields body(json);
   CompletionOptions options;
   options.model = check_model(body, context);
+  check_embeds(context, false);
   refuse_unsupported(body);
   const Engine& engine = *context.engine;
   GenerationPlan plan;

@@ -19,7 +19,8 @@ struct EndpointContext {
   std::shared_ptr<ServerMetrics> metrics;
   ServerLog* log = nullptr;
   std::vector<std::string> model_names;  // the first one stands in answers
-  int32_t max_model_len = 0;
+  int32_t max_model_len = 0, hidden_size = 0;
+  bool embeds = false;                    // the model's task: to embed, or to generate text
   int32_t max_queue = 0;                  // requests that may wait; 0 = no limit
   int64_t created = 0;                    // seconds since 1970
   boost::asio::any_io_executor executor;  // where answers are worded
@@ -27,6 +28,9 @@ struct EndpointContext {
 
 // 404 unless the body's `model` is absent or one of ours; returns the name that answers show.
 std::string check_model(const Fields& body, const EndpointContext& context);
+
+// 400 that names the right endpoints if the model's task is the other one.
+void check_embeds(const EndpointContext& context, bool embeds);
 
 // The body of a request. Fields that no endpoint knows are logged at level debug.
 Json read_body(const EndpointContext& context, const Exchange& exchange);
@@ -46,6 +50,7 @@ int64_t seconds_since_1970();
 void handle_completions(const EndpointContext& context, const std::shared_ptr<Exchange>& exchange);
 void handle_chat_completions(const EndpointContext& context,
                              const std::shared_ptr<Exchange>& exchange);
+void handle_embeddings(const EndpointContext& context, const std::shared_ptr<Exchange>& exchange);
 void handle_tokenize(const EndpointContext& context, const std::shared_ptr<Exchange>& exchange);
 void handle_detokenize(const EndpointContext& context, const std::shared_ptr<Exchange>& exchange);
 void handle_models(const EndpointContext& context, const std::shared_ptr<Exchange>& exchange);

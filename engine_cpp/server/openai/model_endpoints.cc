@@ -20,6 +20,15 @@ std::string check_model(const Fields& body, const EndpointContext& context) {
                  "model", "model_not_found");
 }
 
+void check_embeds(const EndpointContext& context, bool embeds) {
+  if (context.embeds == embeds) return;
+  throw ApiError(400,
+                 context.embeds ? "the model embeds and generates no text: use /v1/embeddings"
+                                : "the model generates text and does not embed: use "
+                                  "/v1/chat/completions or /v1/completions",
+                 "model");
+}
+
 void check_num_choices(size_t num_prompts, int32_t num_choices, const EndpointContext& context) {
   const size_t total = num_prompts * static_cast<size_t>(num_choices);
   if (context.max_queue > 0 && total > static_cast<size_t>(context.max_queue)) {
@@ -54,8 +63,10 @@ std::string unknown_fields(const Json& body) {
                                                         "chat_template",
                                                         "chat_template_kwargs",
                                                         "continue_final_message",
+                                                        "dimensions",
                                                         "documents",
                                                         "echo",
+                                                        "encoding_format",
                                                         "frequency_penalty",
                                                         "function_call",
                                                         "functions",
@@ -65,6 +76,7 @@ std::string unknown_fields(const Json& body) {
                                                         "guided_regex",
                                                         "ignore_eos",
                                                         "include_stop_str_in_output",
+                                                        "input",
                                                         "logit_bias",
                                                         "logprobs",
                                                         "max_completion_tokens",
@@ -79,6 +91,7 @@ std::string unknown_fields(const Json& body) {
                                                         "prompt",
                                                         "prompt_embeds",
                                                         "prompt_logprobs",
+                                                        "prompt_name",
                                                         "repetition_penalty",
                                                         "response_format",
                                                         "return_token_strs",

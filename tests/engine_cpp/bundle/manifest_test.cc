@@ -63,6 +63,23 @@ TEST(Manifest, NamesTheFieldThatIsWrong) {
                  StatusCode::DATA_LOSS, "manifest.model: missing");
 }
 
+TEST(Manifest, RefusesTasksAndPoolingThatItDoesNotKnow) {
+  const auto manifest = [](const std::string& fields) {
+    const std::string text = text_manifest(", \"model\": {}, " + fields);
+    return replaced(text, "[\"text\"]", "[\"text\", \"model\"]");
+  };
+  expect_refused(manifest(R"("task": "classify")"), StatusCode::DATA_LOSS, "generate or embed");
+  expect_refused(manifest(R"("task": "embed")"), StatusCode::DATA_LOSS,
+                 "manifest.pooling: missing");
+  expect_refused(manifest(R"("task": "embed", "pooling": {"mode": "cls"})"), StatusCode::DATA_LOSS,
+                 "last or mean");
+  expect_refused(manifest(R"("task": "embed", "pooling": {"mode": "last", "normalize": 1})"),
+                 StatusCode::DATA_LOSS, "manifest.pooling.normalize");
+  expect_refused(manifest(R"("task": "embed", "pooling": {"mode": "mean", "normalize": true,
+                             "prompts": {"a": "A: "}, "default_prompt_name": "b"})"),
+                 StatusCode::DATA_LOSS, "the name of a prompt");
+}
+
 TEST(Manifest, RefusesFileNamesOutsideTheBundle) {
   for (const char* name : {"../x", "/etc/passwd", "a/../../x", "", "a//b", "./a"}) {
     expect_refused(replaced(text_manifest(), "tokenizer.bin", name), StatusCode::DATA_LOSS,

@@ -148,6 +148,108 @@ TEST_F(EngineCoreTest, PreemptedPromptsAreScoredOnce) {
   for (const char* id : {"a", "b", "c"}) EXPECT_EQ(prompt_logprobs_[id].size(), 69u) << id;
 }
 
+// Over an executor whose hidden states of token t are (t, 1).
+class EmbeddingCoreTest : public EngineCoreTest {
+ protected:
+  EmbeddingCoreTest() { make(0); }
+
+  void make(int32_t long_prefill_token_threshold) {
+    EngineConfig config;
+    config.max_model_len = 128;
+    config.num_blocks = 16;
+    config.max_num_batched_tokens = 80;
+    config.long_prefill_token_threshold = long_prefill_token_threshold;
+    auto executor = std::make_unique<FakeExecutor>(kVocab);
+    executor_ = executor.get();
+    core_ = std::make_unique<EngineCore>(config, uniform_kv_cache_config(1, config.block_size),
+                                         std::move(executor), Sampler(), true);
+  }
+
+  void add(const std::string& id, std::vector<int32_t> tokens, PoolingMode mode) {
+    RequestOptions options;
+    options.pooling = PoolingParams{mode, false, 0};
+    ASSERT_TRUE(core_
+                    ->add_request(std::make_unique<Request>(id, std::move(tokens), SamplingParams(),
+                                                            std::move(options)))
+                    .ok());
+  }
+
+  // Embeddings and reasons of what ends in a step.
+  void step() {
+    for (const RequestOutput& output : core_->step()) {
+      EXPECT_TRUE(output.new_token_ids.empty());
+      embeddings_[output.request_id] = output.embedding;
+      reasons_[output.request_id] = output.finish_reason;
+      num_cached_[output.request_id] = output.num_cached_tokens;
+    }
+  }
+
+  void run() {
+    for (int i = 0; i < 1000 && core_->has_work(); ++i) step();
+    ASSERT_FALSE(core_->has_work());
+    EXPECT_EQ(core_->stats().num_free_blocks, core_->stats().num_usable_blocks);
+  }
+
+  std::map<std::string, std::vector<float>> embeddings_;
+  std::map<std::string, int32_t> num_cached_;
+};
+
+TEST_F(EmbeddingCoreTest, TheLastTokenOrTheMeanOverSeveralSteps) {
+  std::vector<int32_t> tokens(128, 2);  // as long as the context, longer than a step
+  tokens.back() = 30;
+  for (const char* id : {"last", "last again"}) add(id, tokens, PoolingMode::LAST);
+  add("mean", tokens, PoolingMode::MEAN);
+  run();
+  const float mean = (127 * 2.0F + 30) / 128;
+  EXPECT_EQ(embeddings_["last"], (std::vector<float>{30, 1}));
+  EXPECT_EQ(embeddings_["last again"], (std::vector<float>{30, 1}));
+  EXPECT_EQ(embeddings_["mean"], (std::vector<float>{mean, 1}));
+  EXPECT_EQ(reasons_["mean"], "stop");
+  // What is cached helps the last token only.
+  add("cached", tokens, PoolingMode::LAST);
+  add("mean again", tokens, PoolingMode::MEAN);
+  run();
+  EXPECT_EQ(num_cached_["cached"], 112);
+  EXPECT_EQ(num_cached_["mean again"], 0);
+  EXPECT_EQ(embeddings_["cached"], embeddings_["last"]);
+  EXPECT_EQ(embeddings_["mean again"], embeddings_["mean"]);
+}
+
+TEST_F(EmbeddingCoreTest, PreemptedMeansBeginAgain) {
+  make(20);  // all of them at once, which the cache cannot hold to their end
+  for (const char* id : {"a", "b", "c", "d"}) {
+    add(id, std::vector<int32_t>(100, id[0] - 'a' + 1), PoolingMode::MEAN);
+  }
+  run();
+  for (const char* id : {"a", "b", "c", "d"}) {
+    EXPECT_EQ(embeddings_[id], (std::vector<float>{id[0] - 'a' + 1.0F, 1})) << id;
+  }
+  EXPECT_GT(core_->stats().num_preemptions, 0);
+}
+
+TEST_F(EmbeddingCoreTest, AFailedOneEndsAloneAndAnAbortedOneLeavesNothing) {
+  executor_->bad_request = "bad";
+  add("bad", {4, 5}, PoolingMode::LAST);
+  add("good", {4, 5}, PoolingMode::LAST);
+  add("aborted", std::vector<int32_t>(128, 9), PoolingMode::MEAN);
+  step();
+  EXPECT_EQ(reasons_["bad"], "error");
+  EXPECT_EQ(embeddings_["good"], (std::vector<float>{5, 1}));
+  const std::string ids[] = {"aborted"};
+  EXPECT_EQ(core_->finish_requests(ids, RequestStatus::FINISHED_ABORTED).size(), 1u);
+  add("aborted", {3}, PoolingMode::MEAN);  // the same id begins anew
+  run();
+  EXPECT_EQ(embeddings_["aborted"], (std::vector<float>{3, 1}));
+}
+
+TEST_F(EmbeddingCoreTest, RefusesWhatIsLongerThanTheContext) {
+  RequestOptions options;
+  options.pooling = PoolingParams();
+  const Status refused = core_->add_request(std::make_unique<Request>(
+      "long", std::vector<int32_t>(129, 1), SamplingParams(), std::move(options)));
+  EXPECT_EQ(refused.code(), StatusCode::INVALID_ARGUMENT);
+}
+
 TEST_F(EngineCoreTest, AbortFreesEverything) {
   add("a", std::vector<int32_t>(40, 9), 20);
   take(core_->step());

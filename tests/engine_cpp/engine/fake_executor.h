@@ -39,13 +39,24 @@ class FakeExecutor final : public Executor {
     return Logits{logits_.data(), static_cast<int32_t>(rows.size()), vocab_size_};
   }
 
+  // Of token t: (t, 1).
+  Result<HiddenStates> compute_hidden_states(std::span<const int32_t> rows) override {
+    states_.clear();
+    for (const int32_t row : rows) {
+      const auto [id, is_bad] = tokens_.at(static_cast<size_t>(row));
+      states_.push_back(is_bad ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(id));
+      states_.push_back(1.0f);
+    }
+    return HiddenStates{states_.data(), static_cast<int32_t>(rows.size()), 2};
+  }
+
   std::atomic<bool> fail_next = false;
   std::string bad_request;
 
  private:
   const int32_t vocab_size_;
   std::vector<std::pair<int32_t, bool>> tokens_;  // of the step: id, of the bad request
-  std::vector<float> logits_;
+  std::vector<float> logits_, states_;
 };
 
 }  // namespace pinfer
