@@ -176,7 +176,8 @@ def test_the_same_bits_in_any_company(model):
     small |= {"long_prefill_token_threshold": 5, "max_model_len": 128}
     with open_engine(bundle, **small) as engine:
         assert engine.embed(cases) == alone
-        assert engine.metrics()["num_preemptions"] > 0
+        # Blocks that have left a window are free again.
+        assert engine.metrics()["num_preemptions"] > 0 or name == "window"
         assert engine.metrics()["generation_tokens"] == 0
 
 
