@@ -84,7 +84,7 @@ def test_groups_of_layers_change_no_bit(bundle):
     for windows in ([0] * len(model.layers), [32 * (i % 2) for i in range(len(model.layers))]):
         config = make_kv_cache_config(windows, model.block_size, 512)
         runner = ModelRunner(model, config, 20)
-        tables = [[5, 9, 1, 12], [7, 3, 2, 8]][: config.num_groups]
+        tables = [[5, 9, 1, 12], [7, 3, 2, 8], [4, 6, 10, 11]][: config.num_groups]
         for start, stop, kind in ((0, 37, ScheduledKind.NEW), (37, 60, ScheduledKind.RUNNING)):
             held, needed = -(-start // model.block_size), -(-stop // model.block_size)
             step = SchedulerOutput(
