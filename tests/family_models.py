@@ -4,7 +4,6 @@ what is computed. VARIANTS: family -> variant -> what it changes of the family's
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -202,16 +201,7 @@ def make_checkpoint(family: str, variant: str, folder: Path) -> Path:
     name_of_model = entry.model or entry.config.replace("Config", "ForCausalLM")
     torch.manual_seed(int(hashlib.sha256(name.encode()).hexdigest()[:8], 16))
     model = getattr(transformers, name_of_model)(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            # Larger than the default, so that logits differ by more than rounding.
-            if parameter.dim() > 1:
-                parameter.normal_(std=0.15)
-            else:
-                parameter.add_(torch.randn_like(parameter) * 0.1)
-    model.save_pretrained(target, safe_serialization=True)
-    (target / "tokenizer.json").write_text(tiny_models.tokenizer_json(USUAL["vocab_size"]))
-    (target / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>"}))
+    tiny_models.save_random(model, target, USUAL["vocab_size"])
     return target
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 BASE = {
     "vocab_size": 300,
@@ -83,6 +83,12 @@ def make_checkpoint(name: str, folder: Path) -> Path:
     settings = {**BASE, **VARIANTS[name]}
     torch.manual_seed(int(hashlib.sha256(name.encode()).hexdigest()[:8], 16))
     model = LlamaForCausalLM(LlamaConfig(**settings)).eval()
+    save_random(model, target)
+    return target
+
+
+def save_random(model: PreTrainedModel, target: Path, vocab_size: int = 0) -> None:
+    """Fills the model with random numbers and writes it, with a tokenizer, to `target`."""
     with torch.no_grad():
         for parameter in model.parameters():
             # Larger than the default, so that logits differ by more than rounding.
@@ -91,9 +97,8 @@ def make_checkpoint(name: str, folder: Path) -> Path:
             else:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     model.save_pretrained(target, safe_serialization=True)
-    (target / "tokenizer.json").write_text(tokenizer_json())
+    (target / "tokenizer.json").write_text(tokenizer_json(vocab_size))
     (target / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>"}))
-    return target
 
 
 def reference(checkpoint: Path) -> LlamaForCausalLM:
