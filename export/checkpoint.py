@@ -38,6 +38,20 @@ class TensorSource(Protocol):
         ...
 
 
+class FloatTensors:
+    """What sources have in common whose tensors are plain; QuantizedSource knows how integers with
+    scales are spelt in them."""
+
+    def load_quantized(self, name: str) -> QuantizedWeight | None:
+        return None
+
+    def is_quantized(self, name: str) -> bool:
+        return False
+
+    def group_size(self) -> int | None:
+        return None
+
+
 class NoTensors:
     """The tensors of a checkpoint that was read for its text alone."""
 

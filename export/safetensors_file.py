@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
+from pinfer.export.checkpoint import FloatTensors
 from pinfer.export.errors import ExportError
-from pinfer.runtime.weight_format import QuantizedWeight
 
 MAX_HEADER_BYTES = 100 * 1000 * 1000
 DTYPE_BYTES = {
@@ -98,7 +98,7 @@ def _entry(path: Path, name: str, value: Any) -> tuple[TensorEntry, int, int]:
     return TensorEntry(path, dtype, tuple(shape)), begin, stop
 
 
-class SafetensorsSource:
+class SafetensorsSource(FloatTensors):
     """The tensors of one or many safetensors files (a TensorSource)."""
 
     def __init__(self, entries: dict[str, TensorEntry]) -> None:
@@ -120,15 +120,6 @@ class SafetensorsSource:
         if path not in self._open:
             self._open[path] = safe_open(path, framework="pt")
         return self._open[path].get_tensor(name)
-
-    def load_quantized(self, name: str) -> QuantizedWeight | None:
-        return None  # QuantizedSource knows how these are spelt
-
-    def is_quantized(self, name: str) -> bool:
-        return False
-
-    def group_size(self) -> int | None:
-        return None
 
     def dtype(self) -> str:
         """The dtype that most of the weights' elements have, as torch names it."""

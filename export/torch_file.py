@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
+from pinfer.export.checkpoint import FloatTensors
 from pinfer.export.errors import ExportError
-from pinfer.runtime.weight_format import QuantizedWeight
 
 # As safetensors spells them, for those who read stored_dtype().
 DTYPE_NAMES = {
@@ -102,7 +102,7 @@ def _reason(error: Exception) -> str:
     return text.splitlines()[0] if text else type(error).__name__
 
 
-class TorchSource:
+class TorchSource(FloatTensors):
     """The tensors of one or many such files (a TensorSource)."""
 
     def __init__(self, entries: dict[str, TorchEntry]) -> None:
@@ -119,15 +119,6 @@ class TorchSource:
 
     def load(self, name: str) -> torch.Tensor:
         return self._entries[name].tensor.contiguous()
-
-    def load_quantized(self, name: str) -> QuantizedWeight | None:
-        return None  # QuantizedSource knows how these are spelt
-
-    def is_quantized(self, name: str) -> bool:
-        return False
-
-    def group_size(self) -> int | None:
-        return None
 
     def dtype(self) -> str:
         """The dtype that most of the weights' elements have, as torch names it."""

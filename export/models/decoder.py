@@ -86,7 +86,6 @@ def read_model(
     )
     return ModelSpec(
         architecture=architecture,
-        vocab_size=positive_int(reader, "vocab_size"),
         max_position_embeddings=positive_int(
             reader, "max_position_embeddings", max_position_embeddings
         ),

@@ -77,7 +77,6 @@ class TensorNames:
 @dataclass(frozen=True)
 class ModelSpec:
     architecture: str
-    vocab_size: int
     max_position_embeddings: int
     tie_word_embeddings: bool
     layers: tuple[LayerSpec, ...]
@@ -86,6 +85,10 @@ class ModelSpec:
     rotary_of_layer: tuple[int, ...]  # indices of rotaries
     names: TensorNames = field(repr=False)
     embedding_scale: float = 1.0  # what embeddings are multiplied by
+
+    @property
+    def vocab_size(self) -> int:
+        return self.head.vocab_size
 
     @property
     def hidden_size(self) -> int:
