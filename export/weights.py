@@ -2,28 +2,29 @@
 
 The file is safetensors, every tensor 64-byte aligned so that the engine can map it and hand it to
 the kernels as it lies: the header is padded, and U8 tensors `__pad_N` fill the gaps (the format
-allows no holes). Tensors are read, packed and written one at a time.
+allows no holes). Tensors are read, packed and written one at a time, large ones in pieces.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from pinfer.export.checkpoint import Checkpoint
+from pinfer.export.checkpoint import ALL_ROWS, Checkpoint
 from pinfer.export.errors import ExportError
 from pinfer.export.models.decoder import plan_layer, plan_norm
 from pinfer.export.models.spec import ModelSpec, TensorPlan
 from pinfer.runtime.bundle.hashing import HashingFile
-from pinfer.runtime.weight_format import QuantizedWeight, WeightFormat
+from pinfer.runtime.weight_format import PANEL, QuantizedWeight, WeightFormat
 
 ALIGNMENT = 64
+PIECE = 1 << 24  # numbers of a large tensor that are held at a time
 SAFETENSORS_DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int8: "I8",
                       torch.uint8: "U8"}  # fmt: skip
 
@@ -115,7 +116,10 @@ def _plan_head(
         return head, ()
     other = embedding.sources[0][0]
     same = other in names and tensors.shape(stored) == tensors.shape(other)
-    if same and torch.equal(tensors.load(stored), tensors.load(other)):
+    if same and all(
+        torch.equal(tensors.load(stored, rows), tensors.load(other, rows))
+        for rows in _pieces(*table)
+    ):
         return embedding, ()
     return head, (
         f"tie_word_embeddings is true, but {stored} differs from the embedding:"
@@ -157,35 +161,65 @@ def _shown(names: list[str]) -> str:
     return ", ".join(names[:4]) + more
 
 
-def stored_tensor(
-    plan: TensorPlan, checkpoint: Checkpoint, rounded: list[str] | None = None
-) -> torch.Tensor:
-    """The tensor as the bundle stores it. ExportError if a value is not finite. Names of those
-    that were integers and are rounded to others are added to `rounded`."""
-    names = [name for name, _ in plan.sources]
-    if not plan.num_experts:
-        return _stored(plan, names, checkpoint, rounded)
-    each = len(names) // plan.num_experts
+def stored_tensor(plan: TensorPlan, checkpoint: Checkpoint) -> torch.Tensor:
+    """The tensor as the bundle stores it. ExportError if a value is not finite."""
     shape, dtype = stored_shape(plan)
-    stacked = torch.empty(shape, dtype=dtype)
-    for i in range(plan.num_experts):
-        stacked[i] = _stored(plan, names[i * each : (i + 1) * each], checkpoint, rounded)
-    return stacked
+    stored = torch.empty(shape, dtype=dtype)
+    begin = 0
+    for piece in stored_pieces(plan, checkpoint, {}):
+        stored.view(-1)[begin : begin + piece.numel()] = piece.flatten()
+        begin += piece.numel()
+    return stored
+
+
+def stored_pieces(
+    plan: TensorPlan, checkpoint: Checkpoint, rounded: dict[str, None]
+) -> Iterator[torch.Tensor]:
+    """What stored_tensor gives, in pieces that follow each other in memory. Names of tensors that
+    were integers and are rounded to others are added to `rounded`."""
+    names = [name for name, _ in plan.sources]
+    if plan.num_experts:
+        each = len(names) // plan.num_experts
+        for i in range(0, len(names), each):
+            yield _stored(plan, names[i : i + each], checkpoint, rounded)
+    elif _is_read_by_rows(plan, checkpoint):
+        for rows in _pieces(*plan.shape):
+            yield _stored(plan, names, checkpoint, rounded, rows)
+    else:
+        yield _stored(plan, names, checkpoint, rounded)
+
+
+def _is_read_by_rows(plan: TensorPlan, checkpoint: Checkpoint) -> bool:
+    if len(plan.sources) != 1 or len(plan.shape) != 2 or plan.transposed or plan.by_head:
+        return False
+    return checkpoint.tensors.reads_rows(plan.sources[0][0])
+
+
+def _pieces(num_rows: int, num_columns: int) -> Iterator[slice]:
+    """Whole panels, so that each is packed alone."""
+    at_a_time = max(1, PIECE // (PANEL * num_columns)) * PANEL
+    for begin in range(0, num_rows, at_a_time):
+        yield slice(begin, min(begin + at_a_time, num_rows))
 
 
 def _stored(
-    plan: TensorPlan, names: list[str], checkpoint: Checkpoint, rounded: list[str] | None
+    plan: TensorPlan,
+    names: list[str],
+    checkpoint: Checkpoint,
+    rounded: dict[str, None],
+    rows: slice = ALL_ROWS,
 ) -> torch.Tensor:
-    """Some of the plan's sources, as one tensor."""
+    """Some of the plan's sources, or rows of one, as one tensor."""
     format = plan.format
     if format is not None and format.is_quantized:
-        parts = [None if plan.transposed else _kept(format, name, checkpoint) for name in names]
-        if rounded is not None:
-            is_quantized = checkpoint.tensors.is_quantized
-            again = zip(names, parts, strict=True)
-            rounded += [name for name, part in again if part is None and is_quantized(name)]
         parts = [
-            _rounded(plan, format, name, checkpoint) if part is None else part
+            None if plan.transposed else _kept(format, name, checkpoint, rows) for name in names
+        ]
+        is_quantized = checkpoint.tensors.is_quantized
+        again = zip(names, parts, strict=True)
+        rounded |= {name: None for name, part in again if part is None and is_quantized(name)}
+        parts = [
+            _rounded(plan, format, name, checkpoint, rows) if part is None else part
             for name, part in zip(names, parts, strict=True)
         ]
         whole = QuantizedWeight.cat(parts)
@@ -193,7 +227,7 @@ def _stored(
             whole = whole.rows(_rows_by_kind(plan))
         return whole.pack()
     dtype = torch.float32 if format is None else format.dtype
-    values = [_load(plan, name, checkpoint, dtype) for name in names]
+    values = [_load(plan, name, checkpoint, dtype, rows) for name in names]
     value = values[0] if len(values) == 1 else torch.cat(values)
     if plan.by_head:
         value = value[_rows_by_kind(plan)]
@@ -206,8 +240,10 @@ def _rows_by_kind(plan: TensorPlan) -> torch.Tensor:
     return rows.transpose(0, 1).flatten()
 
 
-def _load(plan: TensorPlan, name: str, checkpoint: Checkpoint, dtype: torch.dtype) -> torch.Tensor:
-    value = checkpoint.tensors.load(name)
+def _load(
+    plan: TensorPlan, name: str, checkpoint: Checkpoint, dtype: torch.dtype, rows: slice
+) -> torch.Tensor:
+    value = checkpoint.tensors.load(name, rows)
     if not value.is_floating_point():
         raise ExportError(
             f"{checkpoint.source}: tensor {name}: expected floats, found {value.dtype}"
@@ -224,10 +260,12 @@ def _check_finite(name: str, checkpoint: Checkpoint, value: torch.Tensor) -> Non
         raise ExportError(f"{checkpoint.source}: tensor {name}: a value is not finite")
 
 
-def _kept(format: WeightFormat, name: str, checkpoint: Checkpoint) -> QuantizedWeight | None:
+def _kept(
+    format: WeightFormat, name: str, checkpoint: Checkpoint, rows: slice
+) -> QuantizedWeight | None:
     """The checkpoint's own numbers, if they are integers that the format can hold."""
     try:
-        stored = checkpoint.tensors.load_quantized(name)
+        stored = checkpoint.tensors.load_quantized(name, rows)
     except ValueError as error:
         raise ExportError(f"{checkpoint.source}: tensor {name}: {error}") from error
     kept = None if stored is None else stored.in_format(format)
@@ -239,10 +277,10 @@ def _kept(format: WeightFormat, name: str, checkpoint: Checkpoint) -> QuantizedW
 
 
 def _rounded(
-    plan: TensorPlan, format: WeightFormat, name: str, checkpoint: Checkpoint
+    plan: TensorPlan, format: WeightFormat, name: str, checkpoint: Checkpoint, rows: slice
 ) -> QuantizedWeight:
     try:
-        return format.quantize(_load(plan, name, checkpoint, torch.float32))
+        return format.quantize(_load(plan, name, checkpoint, torch.float32, rows))
     except ValueError as error:
         raise ExportError(f"{checkpoint.source}: tensor {name}: {error}") from error
 
@@ -266,25 +304,33 @@ def write_weights(
     layout = [(entry.name, *stored_shape(entry)) for entry in tensors]
     layout += [(name, tuple(value.shape), value.dtype) for name, value in extra.items()]
     header, padding = _header(layout)
-    rounded: list[str] = []
-    # A tensor is hashed and written while the next one is read and packed.
+    rounded: dict[str, None] = {}
+    # A piece is hashed and written while the next one is read and packed.
     with HashingFile(path) as file, ThreadPoolExecutor(max_workers=1) as writer:
         pending = writer.submit(file.write, struct.pack("<Q", len(header)) + header)
         for i, (name, shape, stored_dtype) in enumerate(layout):
-            value = extra[name] if name in extra else stored_tensor(tensors[i], checkpoint, rounded)
-            assert tuple(value.shape) == shape and value.dtype == stored_dtype, name
+            numbers = 0
+            pieces: Iterable[torch.Tensor]
+            if name in extra:
+                pieces = (extra[name],)
+            else:
+                pieces = stored_pieces(tensors[i], checkpoint, rounded)
+            for value in pieces:
+                assert value.dtype == stored_dtype, name
+                numbers += value.numel()
+                pending.result()
+                pending = writer.submit(file.write, _bytes(value))
+            assert numbers == torch.Size(shape).numel(), name
             pending.result()
-            data = value.contiguous().view(torch.uint8).numpy().data
-            pending = writer.submit(_write_padded, file, data, padding[i])
+            pending = writer.submit(file.write, bytes(padding[i]))
             progress(i + 1, len(layout))
         pending.result()
         size, digest = file.finish()
     return WrittenWeights(size, digest, tuple(rounded))
 
 
-def _write_padded(file: HashingFile, data: memoryview, padding: int) -> None:
-    file.write(data)
-    file.write(bytes(padding))
+def _bytes(value: torch.Tensor) -> memoryview:
+    return value.contiguous().view(torch.uint8).numpy().data
 
 
 def _header(layout: list[tuple[str, tuple[int, ...], torch.dtype]]) -> tuple[bytes, list[int]]:

@@ -115,8 +115,8 @@ class QuantizedWeight:
             weights[0].group_size,
         )
 
-    def rows(self, order: Tensor) -> QuantizedWeight:
-        """The same weight with its outputs in another order."""
+    def rows(self, order: Tensor | slice) -> QuantizedWeight:
+        """These of its outputs, in this order."""
         minima = None if self.minima is None else self.minima[order]
         return replace(self, numbers=self.numbers[order], scales=self.scales[order], minima=minima)
 
