@@ -98,4 +98,5 @@ class Checkpoint:
     generation_config: dict[str, Any] = field(default_factory=dict)
     chat_template: str | list[dict[str, str]] | None = None
     licence_files: tuple[Path, ...] = ()
+    pooling_mode: str | None = None  # of a GGUF file that embeds: last or mean
     warnings: tuple[str, ...] = ()  # about what is not read

@@ -69,9 +69,11 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
     checkpoint = read_checkpoint(config.model, text_only=config.only == "text")
     if config.only == "text":
         return _export_text(config, checkpoint, progress)
-    embeds = _embeds(config)
+    embeds = _embeds(config, checkpoint)
     spec = read_spec(checkpoint, embeds)
-    pooling = read_pooling(config.model, spec.hidden_size) if embeds else None
+    pooling = (
+        read_pooling(config.model, spec.hidden_size, checkpoint.pooling_mode) if embeds else None
+    )
     dtype_name = _dtype_name(config, checkpoint)
     formats = weight_formats(config, dtype_name, checkpoint)
     kv_dtype = config.kv_dtype or dtype_name
@@ -321,8 +323,11 @@ def _stored_group_size(checkpoint: Checkpoint) -> int | None:
     return max((size for size in GROUP_SIZES if stored and stored % size == 0), default=None)
 
 
-def _embeds(config: ExportConfig) -> bool:
-    embeds = config.task == "embed" or (config.task is None and is_embedding_model(config.model))
+def _embeds(config: ExportConfig, checkpoint: Checkpoint) -> bool:
+    embeds = config.task == "embed" or (
+        config.task is None
+        and (checkpoint.pooling_mode is not None or is_embedding_model(config.model))
+    )
     if embeds and config.evaluate is not None:
         raise ExportError("--eval measures how well a model generates, and the task is embed")
     return embeds

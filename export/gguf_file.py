@@ -16,7 +16,7 @@ from gguf import GGUFReader, ReaderTensor
 from pinfer.export.checkpoint import Checkpoint, NoTensors
 from pinfer.export.errors import ExportError
 from pinfer.export.gguf_architectures import find_architecture, model_config
-from pinfer.export.gguf_metadata import read_values
+from pinfer.export.gguf_metadata import POOLING_TYPES, read_values
 from pinfer.export.gguf_tensors import GgufSource
 from pinfer.export.model_dir import find_licences
 from pinfer.export.tokenizer_gguf import tokenizer_from_gguf
@@ -78,6 +78,7 @@ def read_gguf(path: Path, text_only: bool = False) -> Checkpoint:
         generation_config=_generation_config(metadata),
         chat_template=_chat_template(metadata),
         licence_files=find_licences(path.parent),
+        pooling_mode=_pooling_mode(metadata),
     )
 
 
@@ -134,6 +135,11 @@ def _text_config(metadata: dict[str, Any]) -> dict[str, Any]:
         "bos_token_id": metadata.get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": metadata.get("tokenizer.ggml.eos_token_id"),
     }
+
+
+def _pooling_mode(metadata: dict[str, Any]) -> str | None:
+    architecture = metadata.get("general.architecture")
+    return POOLING_TYPES.get(metadata.get(f"{architecture}.pooling_type", 0))
 
 
 def _chat_template(metadata: dict[str, Any]) -> str | list[dict[str, str]] | None:

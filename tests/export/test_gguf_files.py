@@ -208,6 +208,8 @@ def test_a_model_in_several_files(llama, tmp_path):
         ("llama", {"rope.dimension_count": 8}, "dimension_count: the head size 16 expected"),
         ("llama", {"attention.sliding_window": 16}, "llama.attention.sliding_window=16"),
         ("llama", {"attention.scale": 0.5}, "not supported: llama.attention.scale=0.5"),
+        ("llama", {"pooling_type": 2}, "not supported: llama.pooling_type=2"),
+        ("llama", {"pooling_type": 4}, "not supported: llama.pooling_type=4"),
         ("llama", {"frobnication": "x"}, "not supported: llama.frobnication='x'"),
         ("llama", {"attention.causal": False}, "not supported: llama.attention.causal=False"),
         ("llama", {"logit_scale": 0.1}, "not supported: llama.logit_scale=0.1"),
