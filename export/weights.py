@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from pinfer.export.checkpoint import ALL_ROWS, Checkpoint
+from pinfer.export.checkpoint import Checkpoint
 from pinfer.export.errors import ExportError
 from pinfer.export.models.decoder import plan_layer, plan_norm
 from pinfer.export.models.spec import ModelSpec, TensorPlan
+from pinfer.export.packed_tensors import PackedTensors, panel_rows, stored_shape
 from pinfer.runtime.bundle.hashing import HashingFile
-from pinfer.runtime.weight_format import PANEL, QuantizedWeight, WeightFormat
+from pinfer.runtime.weight_format import WeightFormat
 
 ALIGNMENT = 64
-PIECE = 1 << 24  # numbers of a large tensor that are held at a time
 SAFETENSORS_DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int8: "I8",
                       torch.uint8: "U8"}  # fmt: skip
 
@@ -60,7 +60,6 @@ class WeightsPlan:
 class WrittenWeights:
     size: int  # of the file, bytes
     sha256: str
-    rounded: tuple[str, ...]  # tensors of the checkpoint whose integers became others
 
 
 def plan_weights(
@@ -118,7 +117,7 @@ def _plan_head(
     same = other in names and tensors.shape(stored) == tensors.shape(other)
     if same and all(
         torch.equal(tensors.load(stored, rows), tensors.load(other, rows))
-        for rows in _pieces(*table)
+        for rows in panel_rows(*table)
     ):
         return embedding, ()
     return head, (
@@ -161,141 +160,10 @@ def _shown(names: list[str]) -> str:
     return ", ".join(names[:4]) + more
 
 
-def stored_tensor(plan: TensorPlan, checkpoint: Checkpoint) -> torch.Tensor:
-    """The tensor as the bundle stores it. ExportError if a value is not finite."""
-    shape, dtype = stored_shape(plan)
-    stored = torch.empty(shape, dtype=dtype)
-    begin = 0
-    for piece in stored_pieces(plan, checkpoint, {}):
-        stored.view(-1)[begin : begin + piece.numel()] = piece.flatten()
-        begin += piece.numel()
-    return stored
-
-
-def stored_pieces(
-    plan: TensorPlan, checkpoint: Checkpoint, rounded: dict[str, None]
-) -> Iterator[torch.Tensor]:
-    """What stored_tensor gives, in pieces that follow each other in memory. Names of tensors that
-    were integers and are rounded to others are added to `rounded`."""
-    names = [name for name, _ in plan.sources]
-    if plan.num_experts:
-        each = len(names) // plan.num_experts
-        for i in range(0, len(names), each):
-            yield _stored(plan, names[i : i + each], checkpoint, rounded)
-    elif _is_read_by_rows(plan, checkpoint):
-        for rows in _pieces(*plan.shape):
-            yield _stored(plan, names, checkpoint, rounded, rows)
-    else:
-        yield _stored(plan, names, checkpoint, rounded)
-
-
-def _is_read_by_rows(plan: TensorPlan, checkpoint: Checkpoint) -> bool:
-    if len(plan.sources) != 1 or len(plan.shape) != 2 or plan.transposed or plan.by_head:
-        return False
-    return checkpoint.tensors.reads_rows(plan.sources[0][0])
-
-
-def _pieces(num_rows: int, num_columns: int) -> Iterator[slice]:
-    """Whole panels, so that each is packed alone."""
-    at_a_time = max(1, PIECE // (PANEL * num_columns)) * PANEL
-    for begin in range(0, num_rows, at_a_time):
-        yield slice(begin, min(begin + at_a_time, num_rows))
-
-
-def _stored(
-    plan: TensorPlan,
-    names: list[str],
-    checkpoint: Checkpoint,
-    rounded: dict[str, None],
-    rows: slice = ALL_ROWS,
-) -> torch.Tensor:
-    """Some of the plan's sources, or rows of one, as one tensor."""
-    format = plan.format
-    if format is not None and format.is_quantized:
-        parts = [
-            None if plan.transposed else _kept(format, name, checkpoint, rows) for name in names
-        ]
-        is_quantized = checkpoint.tensors.is_quantized
-        again = zip(names, parts, strict=True)
-        rounded |= {name: None for name, part in again if part is None and is_quantized(name)}
-        parts = [
-            _rounded(plan, format, name, checkpoint, rows) if part is None else part
-            for name, part in zip(names, parts, strict=True)
-        ]
-        whole = QuantizedWeight.cat(parts)
-        if plan.by_head:
-            whole = whole.rows(_rows_by_kind(plan))
-        return whole.pack()
-    dtype = torch.float32 if format is None else format.dtype
-    values = [_load(plan, name, checkpoint, dtype, rows) for name in names]
-    value = values[0] if len(values) == 1 else torch.cat(values)
-    if plan.by_head:
-        value = value[_rows_by_kind(plan)]
-    return value if format is None else format.pack(value)
-
-
-def _rows_by_kind(plan: TensorPlan) -> torch.Tensor:
-    """From the rows of one head after another to those of all queries, all keys, all values."""
-    rows = torch.arange(plan.shape[0]).view(plan.by_head, 3, -1)
-    return rows.transpose(0, 1).flatten()
-
-
-def _load(
-    plan: TensorPlan, name: str, checkpoint: Checkpoint, dtype: torch.dtype, rows: slice
-) -> torch.Tensor:
-    value = checkpoint.tensors.load(name, rows)
-    if not value.is_floating_point():
-        raise ExportError(
-            f"{checkpoint.source}: tensor {name}: expected floats, found {value.dtype}"
-        )
-    if plan.added:  # in float64: a GGUF file's norms come as a difference, and are whole again
-        value = value.double() + plan.added
-    value = value.to(dtype)
-    _check_finite(name, checkpoint, value)
-    return value.T.contiguous() if plan.transposed else value
-
-
-def _check_finite(name: str, checkpoint: Checkpoint, value: torch.Tensor) -> None:
-    if not torch.stack(value.aminmax()).isfinite().all():  # one pass; a NaN is both
-        raise ExportError(f"{checkpoint.source}: tensor {name}: a value is not finite")
-
-
-def _kept(
-    format: WeightFormat, name: str, checkpoint: Checkpoint, rows: slice
-) -> QuantizedWeight | None:
-    """The checkpoint's own numbers, if they are integers that the format can hold."""
-    try:
-        stored = checkpoint.tensors.load_quantized(name, rows)
-    except ValueError as error:
-        raise ExportError(f"{checkpoint.source}: tensor {name}: {error}") from error
-    kept = None if stored is None else stored.in_format(format)
-    if kept is not None:
-        for values in (kept.scales, kept.minima):
-            if values is not None:
-                _check_finite(name, checkpoint, values)
-    return kept
-
-
-def _rounded(
-    plan: TensorPlan, format: WeightFormat, name: str, checkpoint: Checkpoint, rows: slice
-) -> QuantizedWeight:
-    try:
-        return format.quantize(_load(plan, name, checkpoint, torch.float32, rows))
-    except ValueError as error:
-        raise ExportError(f"{checkpoint.source}: tensor {name}: {error}") from error
-
-
-def stored_shape(plan: TensorPlan) -> tuple[tuple[int, ...], torch.dtype]:
-    if plan.format is None:
-        return plan.shape, torch.float32
-    shape = plan.format.packed_shape(*plan.shape)
-    return ((plan.num_experts, *shape) if plan.num_experts else shape), plan.format.dtype
-
-
 def write_weights(
     path: Path,
     plan: WeightsPlan,
-    checkpoint: Checkpoint,
+    packed: PackedTensors,
     extra: dict[str, torch.Tensor],
     progress: Callable[[int, int], None],
 ) -> WrittenWeights:
@@ -304,7 +172,6 @@ def write_weights(
     layout = [(entry.name, *stored_shape(entry)) for entry in tensors]
     layout += [(name, tuple(value.shape), value.dtype) for name, value in extra.items()]
     header, padding = _header(layout)
-    rounded: dict[str, None] = {}
     # A piece is hashed and written while the next one is read and packed.
     with HashingFile(path) as file, ThreadPoolExecutor(max_workers=1) as writer:
         pending = writer.submit(file.write, struct.pack("<Q", len(header)) + header)
@@ -314,7 +181,7 @@ def write_weights(
             if name in extra:
                 pieces = (extra[name],)
             else:
-                pieces = stored_pieces(tensors[i], checkpoint, rounded)
+                pieces = packed.pieces(tensors[i])
             for value in pieces:
                 assert value.dtype == stored_dtype, name
                 numbers += value.numel()
@@ -326,7 +193,7 @@ def write_weights(
             progress(i + 1, len(layout))
         pending.result()
         size, digest = file.finish()
-    return WrittenWeights(size, digest, tuple(rounded))
+    return WrittenWeights(size, digest)
 
 
 def _bytes(value: torch.Tensor) -> memoryview:
