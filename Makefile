@@ -65,7 +65,7 @@ build-tests: $(BUILD)/.tests
 
 test: build-tests lint
 	ctest --no-tests=error --test-dir $(BUILD) --output-on-failure -j 2 -LE slow
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not gpu'
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations=25 -m 'not slow and not gpu'
 
 test-slow: build-tests fuzz
 	packaging/debian_packages.sh slow

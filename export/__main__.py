@@ -59,7 +59,7 @@ class StageReport:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path),
-              help="The bundle directory to write.")  # fmt: skip
+              help="The bundle directory to write; with --standalone a file.")  # fmt: skip
 @click.option("--dtype", type=click.Choice(DTYPES),
               help="Of weights and cache; default: the checkpoint's.")  # fmt: skip
 @click.option("--quantize", type=click.Choice(QUANTIZATIONS),
@@ -83,7 +83,9 @@ class StageReport:
                    " (modules.json) say how, else generate.")  # fmt: skip
 @click.option("--max-model-len", type=click.IntRange(min=2),
               help="Longest context; default: the model's.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace an existing bundle.")
+@click.option("--standalone", is_flag=True,
+              help="Write one executable file with engine and bundle in it.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace an existing bundle or executable.")
 @click.option("--provider", type=click.Choice(PROVIDERS),
               help="Fail unless this provider can serve the bundle.")  # fmt: skip
 @click.option("--no-cache", is_flag=True, help="Compile even what the artifact cache holds.")
@@ -110,6 +112,7 @@ def command(
     cpu_isa: str,
     task: str | None,
     max_model_len: int | None,
+    standalone: bool,
     force: bool,
     provider: str | None,
     no_cache: bool,
@@ -135,6 +138,7 @@ def command(
         cpu_isa=cpu_isa,
         task=task,
         max_model_len=max_model_len,
+        standalone=standalone,
         force=force,
         provider=provider,
         use_cache=not no_cache,
@@ -143,7 +147,12 @@ def command(
     )
     report = StageReport(Console(stderr=True, soft_wrap=True), log_level)
     started = time.monotonic()
-    manifest = export(config, report)
+    if standalone:
+        from pinfer.export.standalone import export_standalone
+
+        manifest = export_standalone(config, lambda inner: export(inner, report))
+    else:
+        manifest = export(config, report)
     report.finish()
     if evaluate is not None and "evaluation" in manifest:
         report.print("info", str(Evaluation(**manifest["evaluation"])))

@@ -32,6 +32,7 @@ class ExportConfig:
     cpu_isa: str = "x86-64-v3"
     task: str | None = None  # None: embed if sentence-transformers' files say so, else generate
     max_model_len: int | None = None  # None: the checkpoint's max_position_embeddings
+    standalone: bool = False  # output is an executable file, and not a directory
     force: bool = False  # replace an existing bundle
     provider: str | None = None  # fail unless this provider can serve the bundle
     use_cache: bool = True  # reuse compiled artifacts

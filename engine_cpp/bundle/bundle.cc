@@ -1,7 +1,5 @@
 #include "bundle/bundle.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <string_view>
 
@@ -40,19 +38,15 @@ std::string join(const std::vector<std::string>& values) {
 }  // namespace
 
 Result<std::unique_ptr<Bundle>> Bundle::open(const std::string& path, VerifyLevel level) {
-  struct stat info{};
-  if (::stat(path.c_str(), &info) != 0) return Status::not_found(path + ": no such bundle");
-  if (!S_ISDIR(info.st_mode)) return Status::not_found(path + ": not a bundle directory");
-  const std::string manifest_path = path + "/" + kManifest;
-  const std::string hash_path = path + "/" + kManifestHash;
-  PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> text, MappedFile::open(manifest_path));
-  PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> hash, MappedFile::open(hash_path));
+  PINFER_ASSIGN_OR_RETURN(BundleFiles files, BundleFiles::open(path));
+  PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> text, files.map(kManifest));
+  PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> hash, files.map(kManifestHash));
   if (text_of(*hash) != hash_of(*text)) {
-    return Status::data_loss(manifest_path + ": does not match " + hash_path +
+    return Status::data_loss(text->path() + ": does not match " + hash->path() +
                              "; one of them is damaged");
   }
-  PINFER_ASSIGN_OR_RETURN(Manifest manifest, Manifest::parse(text_of(*text), manifest_path));
-  std::unique_ptr<Bundle> bundle(new Bundle(path, std::move(manifest)));
+  PINFER_ASSIGN_OR_RETURN(Manifest manifest, Manifest::parse(text_of(*text), text->path()));
+  std::unique_ptr<Bundle> bundle(new Bundle(std::move(files), std::move(manifest)));
   PINFER_RETURN_IF_ERROR(bundle->check_files(level));
   return bundle;
 }
@@ -67,7 +61,7 @@ Status Bundle::check_listed() const {
   }
   for (const std::string& name : needed) {
     if (!has_file(name)) {
-      return Status::data_loss(file(kManifest) + ": files does not list " + name);
+      return Status::data_loss(files_.name_of(kManifest) + ": files does not list " + name);
     }
   }
   return Status();
@@ -76,18 +70,17 @@ Status Bundle::check_listed() const {
 Status Bundle::check_files(VerifyLevel level) const {
   PINFER_RETURN_IF_ERROR(check_listed());
   for (const auto& [name, entry] : manifest_.files) {
-    const std::string path = file(name);
-    struct stat info{};
-    if (::stat(path.c_str(), &info) != 0) return Status::not_found(path + ": file not found");
-    if (!S_ISREG(info.st_mode) || info.st_size != entry.size) {
-      return Status::data_loss(path + ": expected " + std::to_string(entry.size) +
-                               " bytes, found " + std::to_string(info.st_size));
+    PINFER_ASSIGN_OR_RETURN(const int64_t size, files_.size(name));
+    if (size != entry.size) {
+      return Status::data_loss(files_.name_of(name) + ": expected " + std::to_string(entry.size) +
+                               " bytes, found " + std::to_string(size));
     }
     if (level != VerifyLevel::EVERYTHING && is_large(name)) continue;
-    PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> mapped, MappedFile::open(path));
+    PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> mapped, files_.map(name));
     const std::string found = hash_of(*mapped);
     if (found != entry.sha256) {
-      return Status::data_loss(path + ": expected SHA-256 " + entry.sha256 + ", found " + found);
+      return Status::data_loss(mapped->path() + ": expected SHA-256 " + entry.sha256 + ", found " +
+                               found);
     }
   }
   return Status();
@@ -95,21 +88,21 @@ Status Bundle::check_files(VerifyLevel level) const {
 
 Status Bundle::check_runnable(const std::string& provider) const {
   if (!manifest_.has_model) {
-    return Status::failed_precondition(path_ + ": the bundle holds no model (only text)");
+    return Status::failed_precondition(path() + ": the bundle holds no model (only text)");
   }
   if (manifest_.device != "cpu") {
-    return Status::failed_precondition(path_ + ": compiled for device " + manifest_.device +
+    return Status::failed_precondition(path() + ": compiled for device " + manifest_.device +
                                        ", this engine has cpu");
   }
   const std::vector<std::string> missing = missing_cpu_features(manifest_.cpu_features);
   if (!missing.empty()) {
-    return Status::failed_precondition(path_ + ": compiled for " + manifest_.cpu_isa +
+    return Status::failed_precondition(path() + ": compiled for " + manifest_.cpu_isa +
                                        "; this processor lacks " + join(missing) +
                                        "; export again with another --cpu-isa");
   }
   const std::vector<std::string>& providers = manifest_.providers;
   if (std::find(providers.begin(), providers.end(), provider) == providers.end()) {
-    return Status::failed_precondition(path_ + ": provider " + provider +
+    return Status::failed_precondition(path() + ": provider " + provider +
                                        " cannot serve this bundle (it can be served by " +
                                        join(providers) + ")");
   }

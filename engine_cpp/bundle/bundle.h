@@ -1,9 +1,10 @@
-// A bundle on disk: its manifest, checked, and its files.
+// A bundle on disk: its manifest and its files, checked.
 #pragma once
 
 #include <memory>
 #include <string>
 
+#include "bundle/bundle_files.h"
 #include "bundle/manifest.h"
 #include "core/status.h"
 
@@ -24,18 +25,18 @@ class Bundle {
   // FAILED_PRECONDITION if this machine or this provider cannot run the bundle's model.
   Status check_runnable(const std::string& provider) const;
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return files_.path(); }
+  const BundleFiles& files() const { return files_; }
   const Manifest& manifest() const { return manifest_; }
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
   bool has_file(const std::string& name) const { return manifest_.files.contains(name); }
 
  private:
-  Bundle(std::string path, Manifest manifest)
-      : path_(std::move(path)), manifest_(std::move(manifest)) {}
+  Bundle(BundleFiles files, Manifest manifest)
+      : files_(std::move(files)), manifest_(std::move(manifest)) {}
   Status check_listed() const;
   Status check_files(VerifyLevel level) const;
 
-  std::string path_;
+  BundleFiles files_;
   Manifest manifest_;
 };
 

@@ -49,8 +49,7 @@ bool read_entry(const Json& entry, WeightTensor* tensor, uint64_t* begin, uint64
 
 }  // namespace
 
-Result<std::unique_ptr<WeightsFile>> WeightsFile::open(const std::string& path) {
-  PINFER_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> file, MappedFile::open(path));
+Result<std::unique_ptr<WeightsFile>> WeightsFile::open(std::unique_ptr<MappedFile> file) {
   std::unique_ptr<WeightsFile> weights(new WeightsFile(std::move(file)));
   PINFER_RETURN_IF_ERROR(weights->read_header());
   return weights;

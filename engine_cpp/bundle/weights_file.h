@@ -23,7 +23,7 @@ class WeightsFile {
  public:
   // DATA_LOSS naming the file and the tensor if header and size do not agree, if tensors overlap,
   // leave holes or are not aligned.
-  static Result<std::unique_ptr<WeightsFile>> open(const std::string& path);
+  static Result<std::unique_ptr<WeightsFile>> open(std::unique_ptr<MappedFile> file);
 
   // nullptr if there is no such tensor.
   const WeightTensor* find(const std::string& name) const;

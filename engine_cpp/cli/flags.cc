@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "cli/own_bundle.h"
+
 namespace pinfer::cli {
 namespace {
 
@@ -39,7 +41,13 @@ void name_environment(CLI::App* app) {
 }
 
 void add_bundle(CLI::App* command, std::string* bundle) {
-  command->add_option("bundle", *bundle, "Bundle directory")->required()->type_name("BUNDLE");
+  if (own_bundle()) {
+    *bundle = *own_bundle();
+    return;
+  }
+  command->add_option("bundle", *bundle, "Bundle directory, or a file that carries a bundle")
+      ->required()
+      ->type_name("BUNDLE");
 }
 
 Engine open_text(const std::string& bundle) {

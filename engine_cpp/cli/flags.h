@@ -61,7 +61,8 @@ struct SamplingFlags {
 // Gives every flag of every command its environment variable; call it once all are declared.
 void name_environment(CLI::App* app);
 
-// The positional argument alone, for commands without engine settings.
+// The positional argument alone, for commands without engine settings. A program that carries a
+// bundle takes none: it is that one.
 void add_bundle(CLI::App* command, std::string* bundle);
 
 // The bundle's text part alone.

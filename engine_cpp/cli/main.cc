@@ -11,6 +11,7 @@
 
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/own_bundle.h"
 
 namespace {
 
@@ -57,8 +58,9 @@ int main(int argc, char** argv) {
   cli::add_completion_command(&app, &exit_code);
   cli::name_environment(&app);
   try {
-    // CLI11 takes them from the back.
     std::vector<std::string> arguments(argv + 1, argv + argc);
+    cli::add_default_command(app, &arguments);
+    // CLI11 takes them from the back.
     std::reverse(arguments.begin(), arguments.end());
     hide_keys(argc, argv);
     app.parse(std::move(arguments));

@@ -36,12 +36,16 @@ Result<std::unique_ptr<MappedFile>> MappedFile::open(const std::string& path) {
       new MappedFile(path, static_cast<const std::byte*>(data), size));
 }
 
-MappedFile::~MappedFile() {
-  if (size_ > 0) ::munmap(const_cast<std::byte*>(data_), size_);
+std::unique_ptr<MappedFile> MappedFile::part(std::shared_ptr<const MappedFile> whole, size_t offset,
+                                             size_t size, std::string path) {
+  const std::byte* data = whole->bytes().subspan(offset, size).data();
+  std::unique_ptr<MappedFile> part(new MappedFile(std::move(path), data, size));
+  part->whole_ = std::move(whole);
+  return part;
 }
 
-void MappedFile::will_need() const {
-  if (size_ > 0) ::madvise(const_cast<std::byte*>(data_), size_, MADV_WILLNEED);
+MappedFile::~MappedFile() {
+  if (size_ > 0 && whole_ == nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 }  // namespace pinfer

@@ -1,4 +1,4 @@
-// A file mapped read-only into memory.
+// A file, or a part of one, mapped read-only into memory.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,10 @@ class MappedFile {
  public:
   // NOT_FOUND or DATA_LOSS naming the file. An empty file gives an empty span.
   static Result<std::unique_ptr<MappedFile>> open(const std::string& path);
+  // `size` bytes of `whole` from `offset`, which stays mapped; messages call them `path`.
+  // REQUIRES that they lie in it.
+  static std::unique_ptr<MappedFile> part(std::shared_ptr<const MappedFile> whole, size_t offset,
+                                          size_t size, std::string path);
 
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -25,9 +29,6 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
 
-  // Hints that all of it will be read soon.
-  void will_need() const;
-
  private:
   MappedFile(std::string path, const std::byte* data, size_t size)
       : path_(std::move(path)), data_(data), size_(size) {}
@@ -35,6 +36,7 @@ class MappedFile {
   std::string path_;
   const std::byte* data_;
   size_t size_;
+  std::shared_ptr<const MappedFile> whole_;  // whose mapping this is a part of; or it has its own
 };
 
 }  // namespace pinfer

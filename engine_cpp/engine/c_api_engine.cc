@@ -220,8 +220,8 @@ pinfer_status pinfer_verify(const char* bundle_path, pinfer_error** error) {
       PINFER_ASSIGN_OR_RETURN(const auto text, pinfer::TextProcessor::open(*bundle));
     }
     if (bundle->manifest().has_model) {
-      PINFER_ASSIGN_OR_RETURN(const auto weights,
-                              pinfer::WeightsFile::open(bundle->file("weights.safetensors")));
+      PINFER_ASSIGN_OR_RETURN(auto file, bundle->files().map("weights.safetensors"));
+      PINFER_ASSIGN_OR_RETURN(const auto weights, pinfer::WeightsFile::open(std::move(file)));
     }
     return Status();
   });
@@ -232,8 +232,7 @@ pinfer_status pinfer_inspect(const char* bundle_path, char** manifest_json, size
   return pinfer::guarded(error, [&]() -> Status {
     PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<pinfer::Bundle> bundle,
                             pinfer::Bundle::open(bundle_path, pinfer::VerifyLevel::SIZES_AND_CODE));
-    PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<pinfer::MappedFile> file,
-                            pinfer::MappedFile::open(bundle->file("manifest.json")));
+    PINFER_ASSIGN_OR_RETURN(const auto file, bundle->files().map("manifest.json"));
     return pinfer::copy_text(
         {reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()}, manifest_json,
         size);

@@ -93,15 +93,17 @@ TokenizerOptions tokenizer_options() {
 
 Result<std::unique_ptr<TextProcessor>> TextProcessor::open(const Bundle& bundle) {
   auto text = std::make_unique<TextProcessor>();
+  PINFER_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> tables, bundle.files().map(kTokenizerFile));
   PINFER_ASSIGN_OR_RETURN(text->tokenizer_,
-                          Tokenizer::open(bundle.file(kTokenizerFile), tokenizer_options()));
+                          Tokenizer::open(std::move(tables), tokenizer_options()));
   if (bundle.has_file(kTemplateFile)) {
-    const std::string path = bundle.file(kTemplateFile);
-    PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> file, MappedFile::open(path));
+    PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> file,
+                            bundle.files().map(kTemplateFile));
     Result<std::unique_ptr<ChatTemplate>> chat_template = ChatTemplate::from_json(
         {reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
     if (!chat_template.ok()) {
-      return Status(chat_template.status().code(), path + ": " + chat_template.status().message());
+      return Status(chat_template.status().code(),
+                    file->path() + ": " + chat_template.status().message());
     }
     text->chat_template_ = chat_template.take();
   }

@@ -29,11 +29,12 @@ int64_t num_bytes(const TensorType& type) {
 
 }  // namespace
 
-Result<std::shared_ptr<Artifact>> Artifact::open(const std::string& path,
+Result<std::shared_ptr<Artifact>> Artifact::open(const BundleFiles& files,
                                                  const ArtifactEntry& entry,
                                                  const ShimProvider& provider) {
+  const std::string path = files.name_of(entry.file);
   std::shared_ptr<Artifact> artifact(new Artifact(path, entry, provider));
-  PINFER_ASSIGN_OR_RETURN(artifact->library_, ArtifactLibrary::open(path, provider));
+  PINFER_ASSIGN_OR_RETURN(artifact->library_, ArtifactLibrary::open(files, entry.file, provider));
   if (artifact->library_->symbols() != entry.symbols) {
     return Status::data_loss(path + ": its names differ from the manifest's: an artifact of " +
                              "another bundle?");

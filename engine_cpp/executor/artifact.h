@@ -36,10 +36,11 @@ struct ContainerFunctions {
 // Owns the opened shared object; parts keep it alive. Immutable after open.
 class Artifact {
  public:
-  // Opens `path`, which the manifest describes as `entry`, and binds every name that it asks for
-  // to `provider`'s function. FAILED_PRECONDITION or DATA_LOSS naming the file and the symbol.
-  // REQUIRES: the file's hash and the processor's features have been checked.
-  static Result<std::shared_ptr<Artifact>> open(const std::string& path, const ArtifactEntry& entry,
+  // Opens the bundle's file that the manifest describes as `entry`, and binds every name that it
+  // asks for to `provider`'s function. FAILED_PRECONDITION or DATA_LOSS naming the file and the
+  // symbol. REQUIRES: the file's hash and the processor's features have been checked.
+  static Result<std::shared_ptr<Artifact>> open(const BundleFiles& files,
+                                                const ArtifactEntry& entry,
                                                 const ShimProvider& provider);
 
   Artifact(const Artifact&) = delete;

@@ -43,13 +43,14 @@ bool write_all(int descriptor, std::span<const std::byte> bytes) {
 
 }  // namespace
 
-Result<std::unique_ptr<ArtifactLibrary>> ArtifactLibrary::open(const std::string& path,
+Result<std::unique_ptr<ArtifactLibrary>> ArtifactLibrary::open(const BundleFiles& files,
+                                                               const std::string& name,
                                                                const ShimProvider& provider) {
   // The destructor takes the lock too.
   std::unique_ptr<ArtifactLibrary> library(new ArtifactLibrary());
   const std::lock_guard<std::mutex> lock(mutex());
-  PINFER_RETURN_IF_ERROR(library->load(path, provider));
-  PINFER_RETURN_IF_ERROR(library->bind(path, provider));
+  PINFER_RETURN_IF_ERROR(library->load(files, name, provider));
+  PINFER_RETURN_IF_ERROR(library->bind(files.name_of(name), provider));
   return library;
 }
 
@@ -62,7 +63,11 @@ ArtifactLibrary::~ArtifactLibrary() {
 
 void* ArtifactLibrary::find(const char* name) const { return ::dlsym(handle_, name); }
 
-Status ArtifactLibrary::load(const std::string& path, const ShimProvider& provider) {
+Status ArtifactLibrary::load(const BundleFiles& files, const std::string& name,
+                             const ShimProvider& provider) {
+  PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> file, files.map(name));
+  if (files.is_archive()) return load_copy(*file);
+  const std::string& path = file->path();
   handle_ = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle_ == nullptr) {
     return Status::failed_precondition(path + ": cannot load: " + ::dlerror());
@@ -71,20 +76,19 @@ Status ArtifactLibrary::load(const std::string& path, const ShimProvider& provid
   if (bound == bindings().end() || bound->second.provider == &provider) return Status();
   ::dlclose(handle_);
   handle_ = nullptr;
-  return load_copy(path);
+  return load_copy(*file);
 }
 
-Status ArtifactLibrary::load_copy(const std::string& path) {
-  PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> file, MappedFile::open(path));
+Status ArtifactLibrary::load_copy(const MappedFile& file) {
   descriptor_ = ::memfd_create("pinfer_artifact", MFD_CLOEXEC);
-  if (descriptor_ < 0 || !write_all(descriptor_, file->bytes())) {
-    return Status::resource_exhausted(path +
+  if (descriptor_ < 0 || !write_all(descriptor_, file.bytes())) {
+    return Status::resource_exhausted(file.path() +
                                       ": cannot be copied into memory: " + std::strerror(errno));
   }
   const std::string name = "/proc/self/fd/" + std::to_string(descriptor_);
   handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle_ == nullptr) {
-    return Status::failed_precondition(path + ": cannot load a copy: " + ::dlerror());
+    return Status::failed_precondition(file.path() + ": cannot load a copy: " + ::dlerror());
   }
   return Status();
 }

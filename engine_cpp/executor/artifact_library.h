@@ -5,19 +5,22 @@
 #include <string>
 #include <vector>
 
+#include "bundle/bundle_files.h"
 #include "core/status.h"
 #include "csrc/shim/provider.h"
 
 namespace pinfer {
 
 // The dynamic linker opens a file once, and the object has one table of host functions. So engines
-// of one provider share it; where another provider holds it already, a private copy is opened.
+// of one provider share it; where another provider holds it already, or where the file lies in an
+// archive, a private copy in memory is opened.
 // Immutable; closes the object at the end of its life.
 class ArtifactLibrary {
  public:
   // FAILED_PRECONDITION naming the file, and the symbol that the provider does not have; DATA_LOSS
   // if the file is no artifact. Any thread.
-  static Result<std::unique_ptr<ArtifactLibrary>> open(const std::string& path,
+  static Result<std::unique_ptr<ArtifactLibrary>> open(const BundleFiles& files,
+                                                       const std::string& name,
                                                        const ShimProvider& provider);
   ~ArtifactLibrary();
   ArtifactLibrary(const ArtifactLibrary&) = delete;
@@ -31,8 +34,8 @@ class ArtifactLibrary {
 
  private:
   ArtifactLibrary() = default;
-  Status load(const std::string& path, const ShimProvider& provider);
-  Status load_copy(const std::string& path);
+  Status load(const BundleFiles& files, const std::string& name, const ShimProvider& provider);
+  Status load_copy(const MappedFile& file);
   Status bind(const std::string& path, const ShimProvider& provider);
 
   void* handle_ = nullptr;

@@ -114,8 +114,9 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Bundle> bundle,
   model->bundle = std::move(bundle);
   model->tensor_functions = &provider.tensor_functions();
   const Manifest& manifest = model->manifest();
-  PINFER_ASSIGN_OR_RETURN(model->weights,
-                          WeightsFile::open(model->bundle->file("weights.safetensors")));
+  const BundleFiles& files = model->bundle->files();
+  PINFER_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> weights, files.map("weights.safetensors"));
+  PINFER_ASSIGN_OR_RETURN(model->weights, WeightsFile::open(std::move(weights)));
   const WeightFormat& embedding = manifest.embedding_format;
   PINFER_ASSIGN_OR_RETURN(model->embedding,
                           find_tensor(*model->weights, manifest.embedding_weight,
@@ -134,8 +135,7 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Bundle> bundle,
 
   std::map<std::string, std::shared_ptr<Artifact>> artifacts;
   for (const auto& [name, entry] : manifest.artifacts) {
-    PINFER_ASSIGN_OR_RETURN(artifacts[name],
-                            Artifact::open(model->bundle->file(entry.file), entry, provider));
+    PINFER_ASSIGN_OR_RETURN(artifacts[name], Artifact::open(files, entry, provider));
   }
   for (const LayerEntry& layer : manifest.layers) {
     PINFER_ASSIGN_OR_RETURN(std::unique_ptr<Part> part,

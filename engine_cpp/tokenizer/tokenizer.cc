@@ -29,7 +29,14 @@ Tokenizer::~Tokenizer() = default;
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::open(const std::string& path,
                                                    const TokenizerOptions& options) {
-  PINFER_ASSIGN_OR_RETURN(std::unique_ptr<TokenizerFile> file, TokenizerFile::map(path));
+  PINFER_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> file, MappedFile::open(path));
+  return open(std::move(file), options);
+}
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::open(std::unique_ptr<MappedFile> mapped,
+                                                   const TokenizerOptions& options) {
+  PINFER_ASSIGN_OR_RETURN(std::unique_ptr<TokenizerFile> file,
+                          TokenizerFile::of(std::move(mapped)));
   PINFER_ASSIGN_OR_RETURN(auto parts, read_tokenizer_parts(std::move(file), options));
   return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(parts)));
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/mapped_file.h"
 #include "core/status.h"
 
 namespace pinfer {
@@ -29,6 +30,8 @@ class Tokenizer {
   // Errors: NOT_FOUND, DATA_LOSS for a damaged file, FAILED_PRECONDITION for one of another format
   // version or one whose splitting pattern needs a library that is not there.
   static Result<std::unique_ptr<Tokenizer>> open(const std::string& path,
+                                                 const TokenizerOptions& options = {});
+  static Result<std::unique_ptr<Tokenizer>> open(std::unique_ptr<MappedFile> file,
                                                  const TokenizerOptions& options = {});
   // The same from a copy of `bytes`.
   static Result<std::unique_ptr<Tokenizer>> from_memory(std::span<const std::byte> bytes,

@@ -26,10 +26,10 @@ struct SectionEntry {
 
 }  // namespace
 
-Result<std::unique_ptr<TokenizerFile>> TokenizerFile::map(const std::string& path) {
+Result<std::unique_ptr<TokenizerFile>> TokenizerFile::of(std::unique_ptr<MappedFile> mapped) {
   std::unique_ptr<TokenizerFile> file(new TokenizerFile());
-  file->name_ = path;
-  PINFER_ASSIGN_OR_RETURN(file->mapped_, MappedFile::open(path));
+  file->name_ = mapped->path();
+  file->mapped_ = std::move(mapped);
   file->file_ = file->mapped_->bytes();
   PINFER_RETURN_IF_ERROR(file->read_section_table());
   return file;

@@ -52,8 +52,8 @@ inline constexpr uint32_t kNumTokenizerSections = 30;
 // is made; what the sections hold is checked by their readers. Immutable and thread-safe.
 class TokenizerFile {
  public:
-  // Errors: NOT_FOUND if the file cannot be opened, DATA_LOSS if it is damaged.
-  static Result<std::unique_ptr<TokenizerFile>> map(const std::string& path);
+  // DATA_LOSS if the file is damaged.
+  static Result<std::unique_ptr<TokenizerFile>> of(std::unique_ptr<MappedFile> mapped);
   // Copies `bytes`. `name` is used in messages.
   static Result<std::unique_ptr<TokenizerFile>> copy(std::span<const std::byte> bytes,
                                                      const std::string& name);

@@ -23,7 +23,7 @@ Result<std::unique_ptr<WeightsFile>> open(const std::string& bytes) {
   const std::string path =
       testing::TempDir() + "/weights_file_test_" + std::to_string(::getpid()) + ".safetensors";
   std::ofstream(path, std::ios::binary) << bytes;
-  auto result = WeightsFile::open(path);
+  auto result = WeightsFile::open(MappedFile::open(path).take());
   ::unlink(path.c_str());
   return result;
 }
