@@ -72,7 +72,7 @@ void sync_block();
 using WarpRun = void (*)(void* const* lanes, unsigned mask);
 void sync_warp(unsigned mask, WarpRun run, void* argument);
 
-// Copies that happen when they are waited for.
+// Copies that happen at once or as late as when they are waited for.
 void copy_later(void* to, const void* from, size_t bytes, size_t zero_bytes);
 void commit_copies();
 void wait_copies(int pending_groups);
