@@ -35,8 +35,7 @@ __device__ __forceinline__ void combine_warps(const SplitArguments& a, const War
       maximum = fmaxf(maximum, states.maxima[w * max_rows + row]);
     }
     for (int w = 0; w < kSplitWarps; ++w) {
-      const float factor =
-          exp2_fast(states.maxima[w * max_rows + row] - RowState::base(maximum));
+      const float factor = exp2_fast(states.maxima[w * max_rows + row] - RowState::base(maximum));
       sum += factor * states.sums[w * max_rows + row];
       value += factor * states.values[(w * max_rows + row) * dims + dim];
     }

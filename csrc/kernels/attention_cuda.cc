@@ -108,10 +108,10 @@ int32_t attend_split(const AttentionTask& task, int64_t max_rows, int64_t max_se
                    op, number(max_rows));
   PINFER_OPS_CHECK(max_seq_len >= 0 && max_seq_len <= 1 << 30,
                    "%s: max_seq_len must be 0 to 2^30, got %lld", op, number(max_seq_len));
-  PINFER_OPS_CHECK(split_size >= kSplitAlignment && split_size % kSplitAlignment == 0 &&
-                       split_size <= 1 << 30,
-                   "%s: split_size must be a multiple of %lld up to 2^30, got %lld", op,
-                   number(kSplitAlignment), number(split_size));
+  PINFER_OPS_CHECK(
+      split_size >= kSplitAlignment && split_size % kSplitAlignment == 0 && split_size <= 1 << 30,
+      "%s: split_size must be a multiple of %lld up to 2^30, got %lld", op, number(kSplitAlignment),
+      number(split_size));
   if (task.num_tokens == 0 || task.num_requests == 0 || max_rows == 0) return PINFER_OPS_OK;
   const size_t wanted = attention_workspace_bytes(task.num_tokens, task.num_heads,
                                                   task.cache.head_dim, max_seq_len, split_size);
@@ -133,10 +133,10 @@ int32_t attend_split(const AttentionTask& task, int64_t max_rows, int64_t max_se
     a.values = reinterpret_cast<float*>(static_cast<char*>(workspace) +
                                         state_bytes(task.num_tokens, task.num_heads, num_splits));
   }
-  const auto attend = is_float32                               ? attend_split_float32
-                      : task.cache.dtype == PINFER_BFLOAT16    ? attend_split_bfloat16
-                      : task.cache.dtype == PINFER_FLOAT16     ? attend_split_float16
-                                                               : attend_split_float8;
+  const auto attend = is_float32                            ? attend_split_float32
+                      : task.cache.dtype == PINFER_BFLOAT16 ? attend_split_bfloat16
+                      : task.cache.dtype == PINFER_FLOAT16  ? attend_split_float16
+                                                            : attend_split_float8;
   if (const int32_t error = attend(a, rows, stream)) return error;
   return num_splits > 1 ? merge_splits(a, max_rows, stream) : PINFER_OPS_OK;
 }

@@ -6,9 +6,9 @@
 namespace pinfer::cuda {
 
 inline constexpr int kSplitWarps = 4;
-inline constexpr int kSplitRows = 16;         // of a block: one tile of the tensor cores
-inline constexpr int kSplitFloat32Rows = 4;   // of a block that sums in float32
-inline constexpr int kPrefillRows = 64;       // of a block: 16 of each of 4 warps
+inline constexpr int kSplitRows = 16;        // of a block: one tile of the tensor cores
+inline constexpr int kSplitFloat32Rows = 4;  // of a block that sums in float32
+inline constexpr int kPrefillRows = 64;      // of a block: 16 of each of 4 warps
 
 struct SplitArguments {
   AttentionTask task;

@@ -35,8 +35,7 @@ __global__ void __launch_bounds__(kThreads) merge_splits_kernel(const SplitArgum
   for (int dim = static_cast<int>(threadIdx.x); dim < head_dim; dim += kThreads) {
     float value = 0;
     for (int i = first; i < num_splits; ++i) {
-      const float factor =
-          exp2_fast(a.states[2 * (first_state + i)] - RowState::base(maximum));
+      const float factor = exp2_fast(a.states[2 * (first_state + i)] - RowState::base(maximum));
       value += factor * a.values[(first_state + i) * padded + dim];
     }
     store_float(task.out, offset + dim, task.dtype,

@@ -60,8 +60,7 @@ __device__ __forceinline__ void multiply_tile_keys(
   using Shape = PrefillShape<kDims>;
 #pragma unroll
   for (int d = 0; d < kDims; d += 16) {
-    const FragmentA rows =
-        load_matrices<false>(q + lane % 16 * Shape::kStride + d + lane / 16 * 8);
+    const FragmentA rows = load_matrices<false>(q + lane % 16 * Shape::kStride + d + lane / 16 * 8);
 #pragma unroll
     for (int j = 0; j < Shape::kKeys / 16; ++j) {
       const int key = j * 16 + lane % 8 + lane / 16 * 8;
@@ -186,8 +185,8 @@ __global__ void __launch_bounds__(kPrefillThreads, kDims <= 128 ? 2 : 1)
        i += kPrefillThreads) {
     const int row = i / (kDims / 8), dim = i % (kDims / 8) * 8;
     const bool is_row = row < num_rows;
-    const Eight<T> eight = load_q<T>(
-        task, rows.offset(task, kv_head, first_row + (is_row ? row : 0)), dim, is_row);
+    const Eight<T> eight =
+        load_q<T>(task, rows.offset(task, kv_head, first_row + (is_row ? row : 0)), dim, is_row);
     *reinterpret_cast<uint4*>(q + row * kStride + dim) = {eight.pairs[0], eight.pairs[1],
                                                           eight.pairs[2], eight.pairs[3]};
   }

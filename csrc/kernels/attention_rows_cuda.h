@@ -24,7 +24,9 @@ struct RequestRows {
     num_rows = num_queries * group_size;
   }
   // The positions that a row sees: [begin, end).
-  __device__ __forceinline__ int end(int row) const { return first_position + row / group_size + 1; }
+  __device__ __forceinline__ int end(int row) const {
+    return first_position + row / group_size + 1;
+  }
   __device__ __forceinline__ int begin(int row, int sliding_window) const {
     const int first = end(row) - sliding_window;
     return sliding_window > 0 && first > 0 ? first : 0;

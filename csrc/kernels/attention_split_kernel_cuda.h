@@ -116,8 +116,8 @@ __global__ void __launch_bounds__(kSplitWarps * 32, kDims <= 128 ? 3 : 2)
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int position = first + i / 4 * 8 + 2 * t + i % 2, h = i % 4 / 2;
-      const bool is_seen = position >= row_begin[h] && position < row_end[h] && position < high &&
-                           position >= low;
+      const bool is_seen =
+          position >= row_begin[h] && position < row_end[h] && position < high && position >= low;
       float& x = scores[i / 4].r[i % 4];
       x = is_seen ? score(task, x) : -INFINITY;
       maxima[h] = fmaxf(maxima[h], x);
@@ -131,10 +131,9 @@ __global__ void __launch_bounds__(kSplitWarps * 32, kDims <= 128 ? 3 : 2)
       x = exp2_fast(x - RowState::base(states[i % 4 / 2].maximum));
       states[i % 4 / 2].sum += x;
     }
-    const FragmentA weights = {{pack<T>(scores[0].r[0], scores[0].r[1]),
-                                pack<T>(scores[0].r[2], scores[0].r[3]),
-                                pack<T>(scores[1].r[0], scores[1].r[1]),
-                                pack<T>(scores[1].r[2], scores[1].r[3])}};
+    const FragmentA weights = {
+        {pack<T>(scores[0].r[0], scores[0].r[1]), pack<T>(scores[0].r[2], scores[0].r[3]),
+         pack<T>(scores[1].r[0], scores[1].r[1]), pack<T>(scores[1].r[2], scores[1].r[3])}};
 #pragma unroll
     for (int i = 0; i < kDims / 64; ++i) {
       Eight<T> tokens[4];

@@ -12,7 +12,7 @@ struct FewRowsArguments {
   int32_t out_dtype;
   int num_tokens;      // 1 to kMaxLinearRows
   int log_group_size;  // of int4
-  bool is_x_aligned;  // every eight of x's numbers may be loaded at once
+  bool is_x_aligned;   // every eight of x's numbers may be loaded at once
 };
 
 int32_t multiply_few_rows_bfloat16(const FewRowsArguments& a, int32_t x_dtype, Stream stream);

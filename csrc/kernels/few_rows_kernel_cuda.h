@@ -131,8 +131,7 @@ __global__ void __launch_bounds__(kFewRowsWarps * 32)
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4, t = lane % 4;
   const int64_t first_output = int64_t{blockIdx.x} * kFewRowsOutputs;
-  const int num_steps =
-      (static_cast<int>(weight.in_features) + Format::kStep - 1) / Format::kStep;
+  const int num_steps = (static_cast<int>(weight.in_features) + Format::kStep - 1) / Format::kStep;
   const int num_groups = ((num_steps * Format::kStep - 1) >> a.log_group_size) + 1;
 
   // Rows beyond the last output are read from there, and dropped.

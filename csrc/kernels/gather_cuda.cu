@@ -36,8 +36,8 @@ __device__ __forceinline__ void weight_eight(const Weight& weight, int64_t row, 
     const int64_t in_step = k % 128;
     const int64_t at = row * padded / 8 + k / 128 * 16 + in_step % 32 / 8 * 4 + in_step / 32;
     const uint32_t word = static_cast<const uint32_t*>(weight.data)[at];
-    const int64_t group = row * num_weight_groups(weight.in_features, weight.group_size) +
-                          k / weight.group_size;
+    const int64_t group =
+        row * num_weight_groups(weight.in_features, weight.group_size) + k / weight.group_size;
     const float scale = to_float(static_cast<const Float16*>(weight.scales)[group]);
     const float minimum = to_float(static_cast<const Float16*>(weight.minima)[group]);
 #pragma unroll
@@ -83,6 +83,14 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const GatherArguments 
   }
 }
 
+__global__ void __launch_bounds__(kThreads)
+    round_kernel(const float* x, int64_t row_size, void* out, int32_t dtype, int64_t out_stride) {
+  const int64_t row = blockIdx.x;
+  for (int64_t i = threadIdx.x; i < out_stride; i += kThreads) {
+    store_float(out, row * out_stride + i, dtype, i < row_size ? x[row * row_size + i] : 0.0f);
+  }
+}
+
 }  // namespace
 
 int32_t gather_rows(const Weight& table, const int32_t* ids, int64_t first_row, int64_t num_rows,
@@ -92,16 +100,29 @@ int32_t gather_rows(const Weight& table, const int32_t* ids, int64_t first_row, 
   if (const int32_t error = check_activation(op, "out", out_dtype)) return error;
   PINFER_OPS_CHECK(num_rows >= 0, "%s: num_rows must be at least 0, got %lld", op,
                    number(num_rows));
-  PINFER_OPS_CHECK(out_stride >= table.in_features, "%s: out_stride must be at least %lld, got %lld",
-                   op, number(table.in_features), number(out_stride));
-  PINFER_OPS_CHECK(ids != nullptr ||
-                       (first_row >= 0 && first_row + num_rows <= table.out_features),
+  PINFER_OPS_CHECK(out_stride >= table.in_features,
+                   "%s: out_stride must be at least %lld, got %lld", op, number(table.in_features),
+                   number(out_stride));
+  PINFER_OPS_CHECK(ids != nullptr || (first_row >= 0 && first_row + num_rows <= table.out_features),
                    "%s: rows %lld to %lld of a table of %lld", op, number(first_row),
                    number(first_row + num_rows), number(table.out_features));
   if (num_rows == 0) return PINFER_OPS_OK;
   PINFER_OPS_CHECK(out != nullptr, "%s: out must not be null", op);
   return launch(op, &gather_kernel, dim3(static_cast<unsigned>(num_rows)), kThreads, 0, stream,
                 {table, ids, first_row, num_rows, out, out_dtype, out_stride});
+}
+
+int32_t round_rows(const float* x, int64_t num_rows, int64_t row_size, void* out, int32_t out_dtype,
+                   int64_t out_stride, Stream stream) {
+  const char* op = "round_rows";
+  if (const int32_t error = check_activation(op, "out", out_dtype)) return error;
+  PINFER_OPS_CHECK(num_rows >= 0 && row_size >= 1 && out_stride >= row_size,
+                   "%s: %lld rows of %lld numbers, %lld apart", op, number(num_rows),
+                   number(row_size), number(out_stride));
+  if (num_rows == 0) return PINFER_OPS_OK;
+  PINFER_OPS_CHECK(x != nullptr && out != nullptr, "%s: x and out must not be null", op);
+  return launch(op, &round_kernel, dim3(static_cast<unsigned>(num_rows)), kThreads, 0, stream, x,
+                row_size, out, out_dtype, out_stride);
 }
 
 }  // namespace pinfer::cuda

@@ -42,8 +42,8 @@ struct RotaryCacheTask {
   int32_t dtype;     // of q, k, v and q_out
   const float* cos;  // [num_tokens, rotary_dim / 2]
   const float* sin;
-  int64_t rotary_dim;  // leading numbers of a head, rotated as two halves; 0: none
-  void* q_out;         // [num_tokens, num_heads, head_dim]; null: q is left as it is
+  int64_t rotary_dim;           // leading numbers of a head, rotated as two halves; 0: none
+  void* q_out;                  // [num_tokens, num_heads, head_dim]; null: q is left as it is
   const int64_t* slot_mapping;  // [num_tokens] block id * block_size + offset, or -1: not written
   KVCache cache;
   int64_t num_tokens, num_heads;
@@ -101,8 +101,8 @@ int32_t attend_prefill(const AttentionTask& task, Stream stream);
 //   float8_e4m3        the numbers; a weight is number * scales[output], float32
 //   int4               a weight is nibble * scales[output, group] + minima[output, group], float16,
 //                      for groups of group_size numbers of k, 32 or a power of 2 above. 128 numbers
-//                      take 16 words of 32 bits: word 4 * t + j holds the numbers 32 * j + 8 * t + i,
-//                      i = 0 ... 7, even ones at bit 2 * i, odd ones at bit 16 + 2 * (i - 1)
+//                      take 16 words of 32 bits: word 4 * t + j holds the numbers 32 * j + 8 * t +
+//                      i, i = 0 ... 7, even ones at bit 2 * i, odd ones at bit 16 + 2 * (i - 1)
 struct Weight {
   const void* data;
   int32_t dtype;
@@ -137,6 +137,11 @@ int32_t multiply_few_rows(const void* x, int32_t x_dtype, int64_t num_tokens, co
 // out_stride: elements between rows of out, hidden_size at least; what lies between is zeroed.
 int32_t gather_rows(const Weight& table, const int32_t* ids, int64_t first_row, int64_t num_rows,
                     void* out, int32_t out_dtype, int64_t out_stride, Stream stream);
+
+// out [num_rows, row_size] = x [num_rows, row_size] of float32 in another dtype; out_stride as for
+// gather_rows().
+int32_t round_rows(const float* x, int64_t num_rows, int64_t row_size, void* out, int32_t out_dtype,
+                   int64_t out_stride, Stream stream);
 
 // ---- sampling ----
 

@@ -25,12 +25,11 @@ int32_t check_weight(const char* op, const Weight& weight) {
                    "%s: weight dtype must be bfloat16 (15), float16 (5), float8_e4m3 (24) or int4 "
                    "(0), got %d",
                    op, weight.dtype);
-  PINFER_OPS_CHECK(weight.out_features >= 1 && weight.in_features >= 1 &&
-                       weight.in_features <= 1 << 30,
-                   "%s: a weight must have at least 1 output and 1 to 2^30 inputs, got %lld and "
-                   "%lld",
-                   op,
-                   number(weight.out_features), number(weight.in_features));
+  PINFER_OPS_CHECK(
+      weight.out_features >= 1 && weight.in_features >= 1 && weight.in_features <= 1 << 30,
+      "%s: a weight must have at least 1 output and 1 to 2^30 inputs, got %lld and "
+      "%lld",
+      op, number(weight.out_features), number(weight.in_features));
   PINFER_OPS_CHECK(weight.data != nullptr, "%s: the weight must not be null", op);
   PINFER_OPS_CHECK(is_aligned(weight.data, 16), "%s: the weight must be aligned to 16 bytes", op);
   const bool is_int4 = weight.dtype == PINFER_INT4;

@@ -45,10 +45,9 @@ int32_t launch(const char* op, void (*kernel)(P...), dim3 grid, unsigned threads
                    op, grid.x, grid.y, grid.z);
 #ifdef __CUDACC__
   if (shared_bytes > kPlainSharedBytes) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(shared_bytes));
+    const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                   static_cast<int>(shared_bytes));
     if (error != cudaSuccess) {
       return ops_error(PINFER_OPS_DEVICE_ERROR, "%s: %zu bytes of shared memory: %s", op,
                        shared_bytes, cudaGetErrorString(error));

@@ -51,11 +51,10 @@ __global__ void __launch_bounds__(kThreads) rotary_cache_kernel(const RotaryCach
   const T* v = static_cast<const T*>(a.v) + token * a.v_stride;
   for (int64_t i = threadIdx.x; i < cache.num_kv_heads * padded; i += kThreads) {
     const int64_t head = i / padded, d = i % padded;
-    const int64_t at =
-        ((slot / cache.block_size * cache.num_kv_heads + head) * cache.block_size +
-         slot % cache.block_size) *
-            padded +
-        d;
+    const int64_t at = ((slot / cache.block_size * cache.num_kv_heads + head) * cache.block_size +
+                        slot % cache.block_size) *
+                           padded +
+                       d;
     float k_number = 0, v_number = 0;
     if (d < head_dim) {
       k_number = rotated(k + head * head_dim, d, a.rotary_dim, cos, sin) / cache.k_scale;
@@ -76,10 +75,9 @@ int32_t write_rotary_cache(const RotaryCacheTask& task, Stream stream) {
   PINFER_OPS_CHECK(task.num_tokens >= 0 && task.num_heads >= 0,
                    "%s: num_tokens and num_heads must be at least 0, got %lld and %lld", op,
                    number(task.num_tokens), number(task.num_heads));
-  PINFER_OPS_CHECK(
-      task.rotary_dim >= 0 && task.rotary_dim <= head_dim && task.rotary_dim % 2 == 0,
-      "%s: rotary_dim must be even and 0 to head_dim %lld, got %lld", op, number(head_dim),
-      number(task.rotary_dim));
+  PINFER_OPS_CHECK(task.rotary_dim >= 0 && task.rotary_dim <= head_dim && task.rotary_dim % 2 == 0,
+                   "%s: rotary_dim must be even and 0 to head_dim %lld, got %lld", op,
+                   number(head_dim), number(task.rotary_dim));
   PINFER_OPS_CHECK((task.q_out == nullptr || task.q_stride >= task.num_heads * head_dim) &&
                        task.k_stride >= task.cache.num_kv_heads * head_dim &&
                        task.v_stride >= task.cache.num_kv_heads * head_dim,
@@ -90,8 +88,7 @@ int32_t write_rotary_cache(const RotaryCacheTask& task, Stream stream) {
                        task.v != nullptr && task.slot_mapping != nullptr &&
                        (task.rotary_dim == 0 || (task.cos != nullptr && task.sin != nullptr)),
                    "%s: tensors must not be null", op);
-  PINFER_OPS_CHECK(task.q_out == nullptr || task.q_out != task.q,
-                   "%s: q_out must not be q", op);
+  PINFER_OPS_CHECK(task.q_out == nullptr || task.q_out != task.q, "%s: q_out must not be q", op);
   const dim3 grid(static_cast<unsigned>(task.num_tokens));
   switch (task.dtype) {
     case PINFER_FLOAT32:

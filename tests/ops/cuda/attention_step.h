@@ -69,8 +69,7 @@ struct AttentionStep {
     std::iota(ids.begin(), ids.end(), 0);
     std::shuffle(ids.begin(), ids.end(), random);
     const int64_t padded = padded_head_dim(c.head_dim);
-    const int64_t size =
-        static_cast<int64_t>(ids.size()) * c.num_kv_heads * c.block_size * padded;
+    const int64_t size = static_cast<int64_t>(ids.size()) * c.num_kv_heads * c.block_size * padded;
     k_cache = DeviceTensor(size, c.cache_dtype);
     v_cache = DeviceTensor(size, c.cache_dtype);
     query_start_loc.push_back(0);
@@ -154,8 +153,8 @@ struct AttentionStep {
   double row_error(size_t s, int row, int64_t head) const {
     const int end = c.requests[s].second - c.requests[s].first + row + 1;
     const int begin = c.sliding_window > 0 ? std::max(0, end - c.sliding_window) : 0;
-    const int64_t head_offset = head / (c.num_heads / c.num_kv_heads) * c.block_size *
-                                padded_head_dim(c.head_dim);
+    const int64_t head_offset =
+        head / (c.num_heads / c.num_kv_heads) * c.block_size * padded_head_dim(c.head_dim);
     const int64_t first = ((query_start_loc[s] + row) * c.num_heads + head) * c.head_dim;
     std::vector<double> weights;
     double largest = -INFINITY, sum = 0;
@@ -173,7 +172,7 @@ struct AttentionStep {
     for (double& weight : weights) sum += weight = std::exp(weight - largest);
     // Of weights and of the output; float32 itself rounds scores.
     const int32_t product = c.product_dtype();
-    const double rounding = product == PINFER_FLOAT32 ? 0
+    const double rounding = product == PINFER_FLOAT32    ? 0
                             : product == PINFER_BFLOAT16 ? 1.0 / 256
                                                          : 1.0 / 2048;
     const double output = c.dtype == PINFER_FLOAT32    ? 0
@@ -183,14 +182,12 @@ struct AttentionStep {
     for (int64_t d = 0; d < c.head_dim; ++d) {
       double expected = 0, magnitude = 0;
       for (int j = begin; j < end; ++j) {
-        const double term =
-            weights[static_cast<size_t>(j - begin)] / sum * c.v_scale *
-            v_cache[offsets[s][static_cast<size_t>(j)] + head_offset + d];
+        const double term = weights[static_cast<size_t>(j - begin)] / sum * c.v_scale *
+                            v_cache[offsets[s][static_cast<size_t>(j)] + head_offset + d];
         expected += term;
         magnitude += std::fabs(term);
       }
-      const double allowed =
-          (rounding + 2e-5) * magnitude + output * std::fabs(expected) + 1e-6;
+      const double allowed = (rounding + 2e-5) * magnitude + output * std::fabs(expected) + 1e-6;
       const double difference = std::fabs(out[first + d] - expected);
       worst = std::max(worst, std::isnan(difference) ? 1e9 : difference / allowed);
     }

@@ -165,10 +165,7 @@ class Block {
       if ((me.mask >> i & 1) == 0) continue;
       if (first + i >= threads_.size()) throw_fault("a mask names lanes beyond the block");
       const Thread& other = threads_[first + i];
-      if (other.state != Thread::State::AT_WARP_OPERATION) return;  // not all are here yet
-      if (other.run != me.run || other.mask != me.mask) {
-        throw_fault("lanes of a warp at different operations, or with different masks");
-      }
+      if (!are_together(other, me)) return;  // not all are here yet
       lanes[i] = other.argument;
     }
     me.run(lanes, me.mask);
@@ -179,7 +176,19 @@ class Block {
     }
   }
 
+  static bool are_together(const Thread& a, const Thread& b) {
+    constexpr auto kState = Thread::State::AT_WARP_OPERATION;
+    return a.state == kState && b.state == kState && a.run == b.run && a.mask == b.mask;
+  }
+
   [[noreturn]] void throw_stuck() const {
+    for (size_t i = 1; i < threads_.size(); ++i) {
+      const Thread &a = threads_[i - 1], &b = threads_[i];
+      if (i % 32 != 0 && a.state == b.state && a.state == Thread::State::AT_WARP_OPERATION &&
+          !are_together(a, b)) {
+        throw_fault("lanes of a warp at different operations, or with different masks");
+      }
+    }
     const std::string where = std::to_string(num_at_barrier_) + " of " +
                               std::to_string(threads_.size()) + " threads at __syncthreads(), " +
                               std::to_string(num_returned_) + " returned";

@@ -1,13 +1,14 @@
 // CUDA C++ on the CPU, for tests: csrc/kernels/*_cuda.cu compiled by a host compiler.
 //
-// Every thread of a block is a fiber with a stack of its own, so that __syncthreads() and the warp's
-// operations really block. Which thread runs next is drawn from a seed. Blocks run one after the
-// other; their shared memory begins as NaN.
+// Every thread of a block is a fiber with a stack of its own, so that __syncthreads() and the
+// warp's operations really block. Which thread runs next is drawn from a seed. Blocks run one after
+// the other; their shared memory begins as NaN.
 //
 // Found: a barrier that some threads do not reach or have returned before, lanes of a warp at
 // different operations, lanes that a mask names but that never come, writes beyond shared memory
-// (reads too, under AddressSanitizer), asynchronous copies that are read before they are waited for.
-// Not modelled: the order in which memory becomes visible between blocks, bank conflicts, time.
+// (reads too, under AddressSanitizer), asynchronous copies that are read before they are waited
+// for. Not modelled: the order in which memory becomes visible between blocks, bank conflicts,
+// time.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -47,16 +48,16 @@ struct Counts {
   int64_t launches = 0, blocks = 0, barriers = 0, warp_operations = 0;
 };
 
-// Of the launches that follow. seed % 3 is the policy: threads run in any order, the one that waited
-// least first (a warp runs far ahead of the others), or in turn.
+// Of the launches that follow. seed % 3 is the policy: threads run in any order, the one that
+// waited least first (a warp runs far ahead of the others), or in turn.
 void set_seed(unsigned seed);
 const Counts& counts();
 
 // What is broken on purpose in the launches that follow, to see that it is found.
 struct PlantedFault {
-  int barrier = -1;           // this __syncthreads() of every thread (0: the first) does nothing
-  int copy_wait = -1;         // this wait for asynchronous copies does nothing
-  size_t missing_bytes = 0;   // of shared memory
+  int barrier = -1;          // this __syncthreads() of every thread (0: the first) does nothing
+  int copy_wait = -1;        // this wait for asynchronous copies does nothing
+  size_t missing_bytes = 0;  // of shared memory
 };
 void plant(const PlantedFault& fault);
 

@@ -101,6 +101,8 @@ class DeviceTensor {
 };
 
 // A float as this dtype keeps it.
-inline float rounded(float x, int32_t dtype) { return DeviceTensor(std::vector<float>{x}, dtype)[0]; }
+inline float rounded(float x, int32_t dtype) {
+  return DeviceTensor(std::vector<float>{x}, dtype)[0];
+}
 
 }  // namespace pinfer::cuda

@@ -39,7 +39,8 @@ Fiber::Fiber() : stack_(new char[kStackBytes]) {}
 
 #if defined(__x86_64__)
 
-// swapcontext() makes a system call for the signal mask; a block's threads switch millions of times.
+// swapcontext() makes a system call for the signal mask; a block's threads switch millions of
+// times.
 extern "C" void pinfer_emulation_switch(void** save, void* to);
 asm(R"(
 .text

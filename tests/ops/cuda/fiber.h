@@ -31,7 +31,7 @@ class Fiber {
 
   std::unique_ptr<char[]> stack_;
 #if defined(__x86_64__)
-  void* fiber_ = nullptr;   // stack pointers
+  void* fiber_ = nullptr;  // stack pointers
   void* caller_ = nullptr;
 #else
   ucontext_t fiber_, caller_;

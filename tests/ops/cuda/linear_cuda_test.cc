@@ -45,9 +45,8 @@ double linear_error(const LinearCase& c, unsigned seed) {
       make_weight(c.weight_dtype, c.out_features, c.in_features, c.group_size, seed);
   const DeviceTensor x(random_numbers(c.rows * c.in_features, seed + 1), c.x_dtype);
   DeviceTensor out(c.rows * c.out_features, c.out_dtype);
-  EXPECT_EQ(multiply_few_rows(x.data(), c.x_dtype, c.rows, w.weight, out.data(), c.out_dtype,
-                              nullptr),
-            0)
+  EXPECT_EQ(
+      multiply_few_rows(x.data(), c.x_dtype, c.rows, w.weight, out.data(), c.out_dtype, nullptr), 0)
       << pinfer_ops_last_error();
   const int32_t product = product_dtype(c.weight_dtype, c.x_dtype);
   const double rounding = c.out_dtype == PINFER_FLOAT32    ? 0
@@ -102,9 +101,9 @@ TEST(LinearCuda, RowsDoNotDependOnEachOther) {
             0);
   for (int64_t row = 0; row < 16; row += 5) {
     const auto* begin = static_cast<const float*>(x.data()) + row * 256;
-    ASSERT_EQ(multiply_few_rows(begin, PINFER_FLOAT32, 1, w.weight, one.data(), PINFER_FLOAT32,
-                                nullptr),
-              0);
+    ASSERT_EQ(
+        multiply_few_rows(begin, PINFER_FLOAT32, 1, w.weight, one.data(), PINFER_FLOAT32, nullptr),
+        0);
     for (int64_t n = 0; n < 24; ++n) EXPECT_EQ(one[n], all[row * 24 + n]);
   }
 }
@@ -128,8 +127,13 @@ TEST(LinearCudaSlow, Matrix) {
         for (const int64_t k : {1, 7, 8, 31, 32, 33, 64, 127, 128, 129, 576, 1000}) {
           for (const int64_t group : {32, 64, 128}) {
             if (weight != PINFER_INT4 && group != 32) continue;
-            const LinearCase c = {weight, x, rows % 2 ? x : PINFER_FLOAT32,
-                                  rows,   15 + rows % 3 * 9, k, weight == PINFER_INT4 ? group : 0};
+            const LinearCase c = {weight,
+                                  x,
+                                  rows % 2 ? x : PINFER_FLOAT32,
+                                  rows,
+                                  15 + rows % 3 * 9,
+                                  k,
+                                  weight == PINFER_INT4 ? group : 0};
             EXPECT_LT(linear_error(c, static_cast<unsigned>(rows)), 1) << c.name();
           }
         }
@@ -181,8 +185,8 @@ TEST(GatherCuda, RowsOfEveryFormat) {
       DeviceTensor out(4 * k, PINFER_BFLOAT16);
       ASSERT_EQ(gather_rows(w.weight, ids.data(), 0, 4, out.data(), PINFER_BFLOAT16, k, nullptr),
                 0);
-      EXPECT_EQ(out[0], rounded(static_cast<float>(w.values[static_cast<size_t>(8 * k)]),
-                                PINFER_BFLOAT16));
+      EXPECT_EQ(out[0],
+                rounded(static_cast<float>(w.values[static_cast<size_t>(8 * k)]), PINFER_BFLOAT16));
     }
   }
 }
