@@ -51,6 +51,7 @@ __global__ void __launch_bounds__(kSplitWarps * 32)
   const int head_dim = static_cast<int>(task.cache.head_dim);
   const int padded = static_cast<int>(padded_head_dim(head_dim));
   LaneRow q[kRows] = {}, values[kRows] = {};
+  const Scores to_score(task);
   RowState states[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(kSplitWarps * 32)
           position >= rows.end(first_row + r)) {
         continue;  // the same for the whole warp
       }
-      const float x = score(task, product);
+      const float x = to_score(product);
       const float factor = states[r].raise(x);
       const float weight = exp2_fast(x - RowState::base(states[r].maximum));
       states[r].sum += weight;

@@ -102,7 +102,7 @@ struct PrefillRows {
   // Scores become weights, relative to the rows' new maxima; `values` follow. `is_whole`: every row
   // of the warp sees the whole tile.
   template <int kScores, int kValues>
-  __device__ __forceinline__ void take_softmax(const AttentionTask& task, int first_position,
+  __device__ __forceinline__ void take_softmax(const Scores& to_score, int first_position,
                                                bool is_whole, FragmentC (&scores)[kScores],
                                                FragmentC (&values)[kValues]) {
     float maxima[2] = {-INFINITY, -INFINITY};
@@ -112,7 +112,7 @@ struct PrefillRows {
       for (int i = 0; i < 4; ++i) {
         const int position = first_position + 8 * j + i % 2, h = i / 2;
         float& x = scores[j].r[i];
-        x = is_whole || (position >= row_begin[h] && position < row_end[h]) ? score(task, x)
+        x = is_whole || (position >= row_begin[h] && position < row_end[h]) ? to_score(x)
                                                                             : -INFINITY;
         maxima[h] = fmaxf(maxima[h], x);
       }
@@ -202,6 +202,7 @@ __global__ void __launch_bounds__(kPrefillThreads, kDims <= 128 ? 2 : 1)
   const int warp_high = rows.end(clamped(warp * 16 + 15));
   const int all_begin = rows.begin(clamped(warp * 16 + 15), task.sliding_window);
   const int all_end = rows.end(clamped(warp * 16));
+  const Scores to_score(task);
   PrefillRows seen;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -226,7 +227,7 @@ __global__ void __launch_bounds__(kPrefillThreads, kDims <= 128 ? 2 : 1)
     commit_copies();
     if (is_seen) {
       const bool is_whole = first >= all_begin && first + kKeys <= all_end;
-      seen.take_softmax(task, first + 2 * t, is_whole, scores, values);
+      seen.take_softmax(to_score, first + 2 * t, is_whole, scores, values);
     }
     wait_copies<1>();
     __syncthreads();  // V is here

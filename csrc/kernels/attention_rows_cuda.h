@@ -66,14 +66,21 @@ __device__ __forceinline__ Eight<T> load_q(const AttentionTask& task, int64_t of
   return eight;
 }
 
-// A product of q and k as a logarithm to base 2 of its weight.
-__device__ __forceinline__ float score(const AttentionTask& task, float product) {
-  const float scaled = product * (task.scale * task.cache.k_scale);
-  if (task.logit_softcap == 0) return scaled * kLog2E;
-  // tanh(x) = 1 - 2 / (exp(2 x) + 1)
-  const float x = scaled / task.logit_softcap;
-  return task.logit_softcap * (1 - 2 / (exp2_fast(2 * kLog2E * x) + 1)) * kLog2E;
-}
+// Products of q and k as logarithms to base 2 of their weights.
+struct Scores {
+  float inner, outer;  // outer: 0 without a soft cap
+
+  __device__ __forceinline__ explicit Scores(const AttentionTask& task) {
+    const float cap = task.logit_softcap, scale = task.scale * task.cache.k_scale * kLog2E;
+    inner = cap == 0 ? scale : 2 * scale / cap;
+    outer = cap * kLog2E;
+  }
+  __device__ __forceinline__ float operator()(float product) const {
+    const float x = product * inner;
+    if (outer == 0) return x;
+    return outer * (1 - divide_fast(2, exp2_fast(x) + 1));  // tanh
+  }
+};
 
 // A row's softmax so far: weights are 2^(score - maximum). NaN is passed over in maxima and comes
 // back with the weights.

@@ -12,16 +12,34 @@ namespace pinfer::cuda {
 
 inline constexpr int kTokensAtATime = 16;  // of a warp; they lie in one block of the cache
 
+// Blocks of a processor, and how many runs of 32 dims of K may be on their way at once, so that the
+// compiler keeps everything in registers. For Blackwell it orders loads in a way that takes more.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr int split_blocks(int dims) { return dims <= 64 ? 3 : 2; }
+constexpr int key_runs(int dims) { return dims <= 128 ? 4 : dims <= 192 ? 2 : 1; }
+constexpr bool kRepeatsLastEight = true;
+#else
+constexpr int split_blocks(int dims) { return dims <= 128 ? 3 : 2; }
+constexpr int key_runs(int dims) { return dims <= 128 ? 4 : 2; }
+constexpr bool kRepeatsLastEight = false;
+#endif
+
+// A fence for the compiler: loads behind it are not done before it.
+__device__ __forceinline__ void keep_loads_behind() { __syncwarp(); }
+
 template <class T, class Cache, int kDims>
 struct SplitTokens {
   const Cache* numbers;  // of the first token
-  int first, low, high;  // its position; those within [low, high) are loaded, others are zeros
+  int first;             // its position, from the first one that is loaded
+  unsigned num_seen;     // that are loaded; others are zeros
   int padded;
 
+  // Beyond the last dim q is zero, and what V gives there is dropped: zeros will do, or the last
+  // eight again.
   __device__ __forceinline__ Eight<T> eight(int token, int dim) const {
-    const int position = first + token;
-    if (position < low || position >= high || dim >= padded) return {};
-    return load_eight<T>(numbers + token * padded + dim);
+    if (static_cast<unsigned>(first + token) >= num_seen) return {};
+    if (!kRepeatsLastEight && dim >= padded) return {};
+    return load_eight<T>(numbers + token * padded + (dim < padded ? dim : padded - 8));
   }
 };
 
@@ -32,6 +50,7 @@ __device__ __forceinline__ void multiply_keys(FragmentC (&products)[2], const ui
   const int g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int i = 0; i < kDims / 32; ++i) {
+    if (i > 0 && i % key_runs(kDims) == 0) keep_loads_behind();
     const uint4 row = q_eights[(2 * i) * 32 + lane], row_8 = q_eights[(2 * i + 1) * 32 + lane];
     const uint32_t a[2][4] = {{row.x, row_8.x, row.y, row_8.y}, {row.z, row_8.z, row.w, row_8.w}};
 #pragma unroll
@@ -62,7 +81,7 @@ __device__ __forceinline__ void multiply_values(FragmentC (&values)[8], const Fr
 }
 
 template <class Cache, class T, int kDims>
-__global__ void __launch_bounds__(kSplitWarps * 32, kDims <= 128 ? 3 : 2)
+__global__ void __launch_bounds__(kSplitWarps * 32, split_blocks(kDims))
     attend_split_kernel(const SplitArguments a, const int max_rows) {
   const AttentionTask& task = a.task;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -92,23 +111,29 @@ __global__ void __launch_bounds__(kSplitWarps * 32, kDims <= 128 ? 3 : 2)
   }
   __syncthreads();
 
+  // What the lane's rows see of it.
   int row_begin[2], row_end[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int row = first_row + 8 * h + g;
-    row_begin[h] = row <= last_row ? rows.begin(row, task.sliding_window) : 0;
-    row_end[h] = row <= last_row ? rows.end(row) : 0;
+    const int begin = row <= last_row ? rows.begin(row, task.sliding_window) : 0;
+    const int end = row <= last_row ? rows.end(row) : 0;
+    row_begin[h] = begin > low ? begin : low;
+    row_end[h] = end < high ? end : high;
   }
+  const Scores to_score(task);
   RowState states[2];
   FragmentC values[kDims / 64][8] = {};
   const int padded = static_cast<int>(padded_head_dim(task.cache.head_dim));
+#pragma unroll 1
   for (int first = low / kTokensAtATime * kTokensAtATime + warp * kTokensAtATime; first < high;
        first += kSplitWarps * kTokensAtATime) {
     const int64_t offset = cache_offset(task, request, kv_head, first);
+    const auto num_seen = static_cast<unsigned>(high - low);
     const SplitTokens<T, Cache, kDims> keys = {static_cast<const Cache*>(task.cache.k) + offset,
-                                               first, low, high, padded};
+                                               first - low, num_seen, padded};
     const SplitTokens<T, Cache, kDims> value_rows = {
-        static_cast<const Cache*>(task.cache.v) + offset, first, low, high, padded};
+        static_cast<const Cache*>(task.cache.v) + offset, first - low, num_seen, padded};
     FragmentC scores[2] = {};
     multiply_keys<T, Cache, kDims>(scores, q_eights, keys, lane);
 
@@ -116,10 +141,9 @@ __global__ void __launch_bounds__(kSplitWarps * 32, kDims <= 128 ? 3 : 2)
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int position = first + i / 4 * 8 + 2 * t + i % 2, h = i % 4 / 2;
-      const bool is_seen =
-          position >= row_begin[h] && position < row_end[h] && position < high && position >= low;
+      const bool is_seen = position >= row_begin[h] && position < row_end[h];
       float& x = scores[i / 4].r[i % 4];
-      x = is_seen ? score(task, x) : -INFINITY;
+      x = is_seen ? to_score(x) : -INFINITY;
       maxima[h] = fmaxf(maxima[h], x);
     }
     float factors[2];
@@ -136,6 +160,7 @@ __global__ void __launch_bounds__(kSplitWarps * 32, kDims <= 128 ? 3 : 2)
          pack<T>(scores[1].r[0], scores[1].r[1]), pack<T>(scores[1].r[2], scores[1].r[3])}};
 #pragma unroll
     for (int i = 0; i < kDims / 64; ++i) {
+      if (i > 0) keep_loads_behind();
       Eight<T> tokens[4];
 #pragma unroll
       for (int v = 0; v < 4; ++v) {

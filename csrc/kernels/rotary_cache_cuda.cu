@@ -18,30 +18,33 @@ __device__ __forceinline__ void store_cache(void* cache, int64_t i, int32_t dtyp
 
 // Element d of a head: rotated if it is among the first rotary_dim.
 template <class T>
-__device__ __forceinline__ float rotated(const T* head, int64_t d, int64_t rotary_dim,
-                                         const float* cos, const float* sin) {
+__device__ __forceinline__ float rotated(const T* head, int d, int rotary_dim, const float* cos,
+                                         const float* sin) {
   const float x = to_float(head[d]);
   if (d >= rotary_dim) return x;
-  const int64_t half = rotary_dim / 2;
+  const int half = rotary_dim / 2;
   if (d < half) return x * cos[d] - to_float(head[d + half]) * sin[d];
   return x * cos[d - half] + to_float(head[d - half]) * sin[d - half];
 }
 
 // A block does one token: all heads of q, k and v.
 template <class T>
-__global__ void __launch_bounds__(kThreads) rotary_cache_kernel(const RotaryCacheTask a) {
+__global__ void __launch_bounds__(kThreads, 4) rotary_cache_kernel(const RotaryCacheTask a) {
   const int64_t token = blockIdx.x;
   const KVCache& cache = a.cache;
-  const int64_t head_dim = cache.head_dim, padded = padded_head_dim(head_dim);
-  const float* cos = a.rotary_dim > 0 ? a.cos + token * (a.rotary_dim / 2) : nullptr;
-  const float* sin = a.rotary_dim > 0 ? a.sin + token * (a.rotary_dim / 2) : nullptr;
+  const int head_dim = static_cast<int>(cache.head_dim);
+  const int padded = static_cast<int>(padded_head_dim(head_dim));
+  const int rotary_dim = static_cast<int>(a.rotary_dim);
+  const float* cos = rotary_dim > 0 ? a.cos + token * (rotary_dim / 2) : nullptr;
+  const float* sin = rotary_dim > 0 ? a.sin + token * (rotary_dim / 2) : nullptr;
 
   if (a.q_out != nullptr) {
     const T* q = static_cast<const T*>(a.q) + token * a.q_stride;
     T* out = static_cast<T*>(a.q_out) + token * a.num_heads * head_dim;
-    for (int64_t i = threadIdx.x; i < a.num_heads * head_dim; i += kThreads) {
-      const int64_t d = i % head_dim;
-      out[i] = from_float<T>(rotated(q + (i - d), d, a.rotary_dim, cos, sin));
+    const int size = static_cast<int>(a.num_heads) * head_dim;
+    for (int i = static_cast<int>(threadIdx.x); i < size; i += kThreads) {
+      const int d = i % head_dim;
+      out[i] = from_float<T>(rotated(q + (i - d), d, rotary_dim, cos, sin));
     }
   }
 
@@ -49,15 +52,14 @@ __global__ void __launch_bounds__(kThreads) rotary_cache_kernel(const RotaryCach
   if (slot < 0) return;
   const T* k = static_cast<const T*>(a.k) + token * a.k_stride;
   const T* v = static_cast<const T*>(a.v) + token * a.v_stride;
-  for (int64_t i = threadIdx.x; i < cache.num_kv_heads * padded; i += kThreads) {
-    const int64_t head = i / padded, d = i % padded;
-    const int64_t at = ((slot / cache.block_size * cache.num_kv_heads + head) * cache.block_size +
-                        slot % cache.block_size) *
-                           padded +
-                       d;
+  const int num_kv_heads = static_cast<int>(cache.num_kv_heads);
+  const int64_t block = slot / cache.block_size, offset = slot % cache.block_size;
+  for (int i = static_cast<int>(threadIdx.x); i < num_kv_heads * padded; i += kThreads) {
+    const int head = i / padded, d = i % padded;
+    const int64_t at = ((block * num_kv_heads + head) * cache.block_size + offset) * padded + d;
     float k_number = 0, v_number = 0;
     if (d < head_dim) {
-      k_number = rotated(k + head * head_dim, d, a.rotary_dim, cos, sin) / cache.k_scale;
+      k_number = rotated(k + head * head_dim, d, rotary_dim, cos, sin) / cache.k_scale;
       v_number = to_float(v[head * head_dim + d]) / cache.v_scale;
     }
     store_cache(cache.k, at, cache.dtype, k_number);
@@ -75,6 +77,9 @@ int32_t write_rotary_cache(const RotaryCacheTask& task, Stream stream) {
   PINFER_OPS_CHECK(task.num_tokens >= 0 && task.num_heads >= 0,
                    "%s: num_tokens and num_heads must be at least 0, got %lld and %lld", op,
                    number(task.num_tokens), number(task.num_heads));
+  PINFER_OPS_CHECK(task.num_heads <= 1 << 16 && task.cache.num_kv_heads <= 1 << 16,
+                   "%s: %lld and %lld heads are too many", op, number(task.num_heads),
+                   number(task.cache.num_kv_heads));
   PINFER_OPS_CHECK(task.rotary_dim >= 0 && task.rotary_dim <= head_dim && task.rotary_dim % 2 == 0,
                    "%s: rotary_dim must be even and 0 to head_dim %lld, got %lld", op,
                    number(head_dim), number(task.rotary_dim));

@@ -177,6 +177,15 @@ __device__ __forceinline__ float exp2_fast(float x) {
 #endif
 }
 
+// x / y, to two units in the last place; 0 where y is huge.
+__device__ __forceinline__ float divide_fast(float x, float y) {
+#ifdef __CUDACC__
+  return __fdividef(x, y);
+#else
+  return x / y;
+#endif
+}
+
 // Over `width` neighbouring lanes (a power of 2), the result in all of them.
 template <int width>
 __device__ __forceinline__ float sum_lanes(float x) {

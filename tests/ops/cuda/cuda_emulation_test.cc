@@ -1,4 +1,6 @@
 // The emulation itself: what it computes, and that it finds broken kernels.
+#include "cuda_emulation.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,7 +9,6 @@
 #include <vector>
 
 #include "csrc/kernels/warp_cuda.h"
-#include "cuda_emulation.h"
 #include "device_tensor.h"
 #include "device_weight.h"
 
