@@ -93,10 +93,12 @@ size_t attention_workspace_bytes(int64_t num_tokens, int64_t num_heads, int64_t 
 
 int64_t choose_split_size(int64_t num_requests, int64_t num_kv_heads, int64_t max_seq_len,
                           int64_t num_sms) {
-  // Three blocks fit a processor. Below 128 tokens, merging costs more than it gains.
+  // Three blocks fit a processor. Below 128 tokens, merging costs more than it gains; above 512,
+  // four times as many blocks end more evenly.
   const int64_t alone = std::max<int64_t>(1, num_requests * num_kv_heads);
   const int64_t num_splits = std::max<int64_t>(1, (3 * num_sms + alone - 1) / alone);
-  const int64_t size = std::max<int64_t>(128, (max_seq_len + num_splits - 1) / num_splits);
+  int64_t size = std::max<int64_t>(128, (max_seq_len + num_splits - 1) / num_splits);
+  if (size > 512) size = std::max<int64_t>(512, size / 4);
   return (size + kSplitAlignment - 1) / kSplitAlignment * kSplitAlignment;
 }
 

@@ -61,13 +61,15 @@ int32_t multiply_few_rows(const void* x, int32_t x_dtype, int64_t num_tokens, co
                                                           : -1;
   PINFER_OPS_CHECK(x_dtype != other, "%s: x of dtype %d does not go with a weight of dtype %d", op,
                    x_dtype, weight.dtype);
-  const FewRowsArguments arguments = {x,
-                                      weight,
-                                      out,
-                                      out_dtype,
-                                      static_cast<int>(num_tokens),
-                                      std::countr_zero(static_cast<uint64_t>(weight.group_size)),
-                                      weight.in_features % 8 == 0 && is_aligned(x, 16)};
+  const bool is_int4 = weight.dtype == PINFER_INT4;
+  const FewRowsArguments arguments = {
+      x,
+      weight,
+      out,
+      out_dtype,
+      static_cast<int>(num_tokens),
+      is_int4 ? std::countr_zero(static_cast<uint64_t>(weight.group_size)) : 0,
+      weight.in_features % 8 == 0 && is_aligned(x, 16)};
   switch (weight.dtype) {
     case PINFER_BFLOAT16:
       return multiply_few_rows_bfloat16(arguments, x_dtype, stream);

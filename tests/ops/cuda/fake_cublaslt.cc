@@ -156,7 +156,7 @@ FAKE int cublasLtMatmul(void* handle, void* product, const float* alpha, const v
       lb.columns == ld.columns && la.type == lb.type && (ld.type == 0 || ld.type == la.type) &&
       workspace_bytes >= algorithm->workspace_bytes && addresses % algorithm->alignment == 0;
   if (!is_good) return kInvalidValue;
-  std::memset(workspace, 0xff, workspace_bytes);  // it may be used
+  if (workspace_bytes > 0) std::memset(workspace, 0xff, workspace_bytes);  // it may be used
   for (uint64_t column = 0; column < ld.columns; ++column) {
     for (uint64_t row = 0; row < ld.rows; ++row) {
       float sum = 0;

@@ -37,7 +37,7 @@ void after_switch([[maybe_unused]] void* fake_stack, [[maybe_unused]] const void
 
 Fiber::Fiber() : stack_(new char[kStackBytes]) {}
 
-#if defined(__x86_64__)
+#if defined(PINFER_OWN_SWITCH)
 
 // swapcontext() makes a system call for the signal mask; a block's threads switch millions of
 // times.

@@ -4,7 +4,10 @@
 #include <cstddef>
 #include <memory>
 
-#if !defined(__x86_64__)
+// Elsewhere, or where this is defined, by ucontext: several times slower.
+#if defined(__x86_64__) && !defined(PINFER_UCONTEXT_FIBERS)
+#define PINFER_OWN_SWITCH
+#else
 #include <ucontext.h>
 #endif
 
@@ -30,7 +33,7 @@ class Fiber {
   void leave(bool for_good);
 
   std::unique_ptr<char[]> stack_;
-#if defined(__x86_64__)
+#if defined(PINFER_OWN_SWITCH)
   void* fiber_ = nullptr;  // stack pointers
   void* caller_ = nullptr;
 #else

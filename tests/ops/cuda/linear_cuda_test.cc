@@ -211,5 +211,20 @@ TEST(ArgmaxCuda, LowestOfEqualsAndNoNumbers) {
   }
 }
 
+TEST(ArgmaxCuda, FindsARemovedBarrier) {
+  const std::vector<float> logits = random_numbers(4000, 2);
+  const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+  emulation::plant({.barrier = 0});
+  int wrong = 0;
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    emulation::set_seed(seed);
+    int32_t id = -2;
+    EXPECT_EQ(argmax(logits.data(), 1, 4000, 4000, &id, nullptr), 0);
+    wrong += id != best;
+  }
+  emulation::plant({});
+  EXPECT_GT(wrong, 0);
+}
+
 }  // namespace
 }  // namespace pinfer::cuda
