@@ -83,7 +83,9 @@ struct Step {
     const int64_t max_len = kMaxBlocks * kBlockSize;
     const size_t bytes = attention_workspace_bytes(num_tokens, kHeads, kHeadDim, max_len, 64);
     const DeviceTensor workspace(static_cast<int64_t>(bytes / 4), PINFER_FLOAT32);
-    EXPECT_EQ(attend_split(task, num_tokens, max_len, 64, workspace.data(), bytes, nullptr), 0)
+    EXPECT_EQ(attend_split(task, *std::max_element(rows.begin(), rows.end()), max_len, 64,
+                           workspace.data(), bytes, nullptr),
+              0)
         << pinfer_ops_last_error();
     double worst = difference(out, expected);
     if (dtype != PINFER_FLOAT32) {
