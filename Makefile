@@ -51,9 +51,10 @@ $(VENV)/.installed: $(SOURCES) | $(VENV)/.torch
 	$(BIN)/pip install -q --no-build-isolation --config-settings=cmake.define.PINFER_WERROR=ON '.[export]'
 	touch $@
 
-$(VENV)/.test-tools: pyproject.toml packaging/debian_packages.sh | $(VENV)/.torch
+$(VENV)/.test-tools: pyproject.toml packaging/debian_packages.sh tests/gpu/cuda_wheels.py | $(VENV)/.torch
 	packaging/debian_packages.sh test
 	$(BIN)/pip install -q $$($(PYTHON) packaging/extra_requirements.py test)
+	$(BIN)/python tests/gpu/cuda_wheels.py headers
 	touch $@
 
 $(BUILD)/.tests: $(SOURCES) $(TEST_SOURCES) $(VENV)/.installed $(VENV)/.test-tools

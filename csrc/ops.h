@@ -31,8 +31,10 @@ extern "C" {
 enum {
   PINFER_INT4 = 0,  // torch has no such type: tensors of it are of bytes
   PINFER_INT8 = 1,
+  PINFER_FLOAT16 = 5,  // CUDA only
   PINFER_FLOAT32 = 6,
   PINFER_BFLOAT16 = 15,
+  PINFER_FLOAT8_E4M3 = 24,  // CUDA only
 };
 
 // Activations of pinfer_moe.
@@ -46,6 +48,7 @@ enum {
   PINFER_OPS_OK = 0,
   PINFER_OPS_INVALID_ARGUMENT = 1,
   PINFER_OPS_OUT_OF_MEMORY = 2,
+  PINFER_OPS_DEVICE_ERROR = 3,  // of CUDA, or of a library of it
 };
 
 // Why the last op on this thread failed; "" if none has. Valid until the next op on this thread.
