@@ -193,7 +193,10 @@ pinfer_status pinfer_tokenize(const pinfer_engine* engine, const char* text, siz
 pinfer_status pinfer_detokenize(const pinfer_engine* engine, const int32_t* token_ids,
                                 size_t num_tokens, bool skip_special_tokens, char** text,
                                 size_t* text_size, pinfer_error** error) {
+  pinfer::clear(text, text_size);
   return pinfer::guarded(error, [&]() -> Status {
+    PINFER_RETURN_IF_ERROR(check_given({{"engine", engine}, {"text", text}}));
+    PINFER_RETURN_IF_ERROR(check_array("token_ids", token_ids, num_tokens));
     PINFER_ASSIGN_OR_RETURN(
         const std::string decoded,
         engine->engine->text().tokenizer().decode({token_ids, num_tokens}, skip_special_tokens));

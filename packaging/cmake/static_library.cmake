@@ -18,16 +18,19 @@ set_target_properties(pinfer_object PROPERTIES SUFFIX .o)
 target_link_libraries(pinfer_object PRIVATE pinfer_engine)
 list(TRANSFORM interface PREPEND "-Wl,-u," OUTPUT_VARIABLE roots)
 # Groups (COMDAT) are dissolved: a group that another object has too would be thrown away in a later
-# link, with the names in it that are local here.
-target_link_options(pinfer_object PRIVATE -r -nostdlib -Wl,--gc-sections
+# link, with the names in it that are local here. Common symbols get their place (-d).
+target_link_options(pinfer_object PRIVATE -r -nostdlib -Wl,-d -Wl,--gc-sections
                     -Wl,--force-group-allocation ${roots})
 
+# In two steps, since objcopy makes local what is global or weak, but not what is unique in a process
+# (STB_GNU_UNIQUE: static variables of templates).
 set(object ${CMAKE_CURRENT_BINARY_DIR}/pinfer_static.o)
 add_custom_command(
   OUTPUT ${object}
-  COMMAND ${CMAKE_OBJCOPY} --strip-debug
-          --keep-global-symbols=${CMAKE_CURRENT_BINARY_DIR}/static_library_names.txt
+  COMMAND ${CMAKE_OBJCOPY} --strip-debug --wildcard "--weaken-symbol=_Z*"
           $<TARGET_FILE:pinfer_object> ${object}
+  COMMAND ${CMAKE_OBJCOPY}
+          --keep-global-symbols=${CMAKE_CURRENT_BINARY_DIR}/static_library_names.txt ${object}
   DEPENDS pinfer_object ${CMAKE_CURRENT_BINARY_DIR}/static_library_names.txt
   COMMENT "Making local what is not of the interface" VERBATIM)
 add_library(pinfer_static STATIC ${object})

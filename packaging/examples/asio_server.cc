@@ -9,7 +9,12 @@
 // - A client that goes away takes its request with it: pinfer::Request aborts when destroyed.
 // - SIGTERM or SIGINT: no new clients, answers that are under way are finished; a second one aborts
 //   them. The loop ends when the last session has, and only then the engine is closed.
-#include <boost/asio.hpp>  // behind <utility>, which Boost 1.74 forgets
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/read_until.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/write.hpp>
 #include <csignal>
 #include <cstdlib>
 #include <deque>
