@@ -73,10 +73,11 @@ test-slow: build-tests fuzz
 	$(BIN)/python -m pytest -q
 
 # The part of the slow tests that CI runs: killed and racing exports, parts that only libtorch runs, a
-# model of each layer structure.
+# model of each layer structure, engines opened and closed a thousand times.
 test-slow-subset: build-tests
 	$(BIN)/python -m pytest -q -m slow tests/export/test_export_faults.py tests/export/test_part_check.py
 	$(BIN)/python -m pytest -q -m slow tests/e2e/test_families.py -k structure
+	$(BIN)/python -m pytest -q -m slow tests/packaging/test_soak.py
 
 # libFuzzer targets (clang) under AddressSanitizer and UndefinedBehaviorSanitizer, one after the other.
 FUZZ_SECONDS ?= 600

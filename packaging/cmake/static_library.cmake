@@ -42,6 +42,3 @@ target_include_directories(pinfer_static INTERFACE
                            $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>)
 target_link_libraries(pinfer_static INTERFACE $<$<LINK_LANGUAGE:C>:stdc++> Threads::Threads
                       ${CMAKE_DL_LIBS} m)
-if(NOT PROJECT_IS_TOP_LEVEL)
-  set_target_properties(pinfer_static PROPERTIES EXCLUDE_FROM_ALL ON)
-endif()

@@ -1,5 +1,6 @@
 """What a user has: an installed tree, and a bundle to run."""
 
+import fcntl
 import os
 import subprocess
 
@@ -28,11 +29,17 @@ def run():
 @pytest.fixture(scope="session")
 def chat_bundle(tmp_path_factory):
     """A random model of two layers, context 256, with a chat template."""
-    folder = tmp_path_factory.mktemp("packaged")
-    checkpoint = tiny_models.make_checkpoint("tied", folder)
-    (checkpoint / "chat_template.jinja").write_text(CHAT_TEMPLATE)
-    tiny_models.export(checkpoint, folder / "bundle", "--dtype", "float32")
-    return folder / "bundle"
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # made once for all workers
+        folder = folder.parent
+    bundle = folder / "packaged-bundle"
+    with (folder / "packaged.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not bundle.exists():
+            checkpoint = tiny_models.make_checkpoint("tied", folder / "packaged")
+            (checkpoint / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+            tiny_models.export(checkpoint, bundle, "--dtype", "float32")
+    return bundle
 
 
 @pytest.fixture(scope="session")
