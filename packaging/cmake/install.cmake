@@ -46,15 +46,17 @@ if(TARGET pinfer_static)
           DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT Development)
 endif()
 
-# The wheel: no links in it, so there is libpinfer.so.1 alone; the CMake package knows its name.
+# The wheel: no links in it, so there is libpinfer.so.1 alone; the CMake package knows its name. Only
+# by its component: the same tree installs for the system, too.
 if(SKBUILD)
-  install(TARGETS pinfer_cli RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT wheel)
+  set(wheel COMPONENT wheel EXCLUDE_FROM_ALL)
+  install(TARGETS pinfer_cli RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} ${wheel})
   install(TARGETS pinfer_shared EXPORT pinferWheel
-          LIBRARY DESTINATION pinfer/lib COMPONENT wheel NAMELINK_SKIP
+          LIBRARY DESTINATION pinfer/lib ${wheel} NAMELINK_SKIP
           INCLUDES DESTINATION pinfer/include)
   install(EXPORT pinferWheel NAMESPACE pinfer:: FILE pinferSharedTargets.cmake
-          DESTINATION pinfer/lib/cmake/pinfer COMPONENT wheel)
-  install(FILES ${package_files} DESTINATION pinfer/lib/cmake/pinfer COMPONENT wheel)
-  install(DIRECTORY engine_cpp/include/pinfer DESTINATION pinfer/include COMPONENT wheel)
-  install(FILES runtime/package_init.py DESTINATION pinfer RENAME __init__.py COMPONENT wheel)
+          DESTINATION pinfer/lib/cmake/pinfer ${wheel})
+  install(FILES ${package_files} DESTINATION pinfer/lib/cmake/pinfer ${wheel})
+  install(DIRECTORY engine_cpp/include/pinfer DESTINATION pinfer/include ${wheel})
+  install(FILES runtime/package_init.py DESTINATION pinfer RENAME __init__.py ${wheel})
 endif()
