@@ -69,6 +69,7 @@ test: build-tests lint
 
 test-slow: build-tests fuzz
 	packaging/debian_packages.sh slow
+	$(BIN)/pip install -q $$($(PYTHON) packaging/extra_requirements.py slow)
 	ctest --no-tests=error --test-dir $(BUILD) --output-on-failure
 	$(BIN)/python -m pytest -q
 

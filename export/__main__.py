@@ -69,6 +69,9 @@ class StageReport:
                    " else 32.")  # fmt: skip
 @click.option("--quantize-embedding", type=click.Choice(EMBEDDING_FORMATS), default="int8",
               show_default=True, help="The same of embedding and head.")  # fmt: skip
+@click.option("--calibrate", type=click.Path(path_type=Path),
+              help="Round int4 weights for what this text makes of them: slower, closer to the"
+                   " model.")  # fmt: skip
 @click.option("--kv-dtype", type=click.Choice(KV_DTYPES),
               help="Of the KV cache; default: that of --dtype.")  # fmt: skip
 @click.option("--eval", "evaluate", type=click.Path(path_type=Path),
@@ -101,6 +104,7 @@ def command(
     quantize: str | None,
     group_size: str | None,
     quantize_embedding: str,
+    calibrate: Path | None,
     kv_dtype: str | None,
     evaluate: Path | None,
     cpu_isa: str,
@@ -125,6 +129,7 @@ def command(
         quantize=quantize,
         group_size=None if group_size is None else int(group_size),
         quantize_embedding=quantize_embedding,
+        calibrate=calibrate,
         kv_dtype=kv_dtype,
         evaluate=evaluate,
         cpu_isa=cpu_isa,

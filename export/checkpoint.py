@@ -11,22 +11,27 @@ import torch
 
 from pinfer.runtime.weight_format import QuantizedWeight
 
+ALL_ROWS = slice(None)
+
 
 class TensorSource(Protocol):
-    """Named tensors that are read one at a time, so that memory holds one of them."""
+    """Named tensors that are read one at a time, so that memory holds one of them. Of those that
+    reads_rows names, some rows can be read without the others."""
 
     def names(self) -> Iterable[str]: ...
 
     def shape(self, name: str) -> tuple[int, ...]: ...
 
-    def load(self, name: str) -> torch.Tensor:
+    def load(self, name: str, rows: slice = ALL_ROWS) -> torch.Tensor:
         """In floats, whatever it is stored as."""
         ...
 
-    def load_quantized(self, name: str) -> QuantizedWeight | None:
+    def load_quantized(self, name: str, rows: slice = ALL_ROWS) -> QuantizedWeight | None:
         """The numbers of a tensor that is stored as integers of 8 or 4 bits with a scale for each
         group; None for others."""
         ...
+
+    def reads_rows(self, name: str) -> bool: ...
 
     def is_quantized(self, name: str) -> bool:
         """Whether a tensor is stored as integers of any kind."""
@@ -42,8 +47,11 @@ class FloatTensors:
     """What sources have in common whose tensors are plain; QuantizedSource knows how integers with
     scales are spelt in them."""
 
-    def load_quantized(self, name: str) -> QuantizedWeight | None:
+    def load_quantized(self, name: str, rows: slice = ALL_ROWS) -> QuantizedWeight | None:
         return None
+
+    def reads_rows(self, name: str) -> bool:
+        return True
 
     def is_quantized(self, name: str) -> bool:
         return False
@@ -61,10 +69,13 @@ class NoTensors:
     def shape(self, name: str) -> tuple[int, ...]:
         raise KeyError(name)
 
-    def load(self, name: str) -> torch.Tensor:
+    def load(self, name: str, rows: slice = ALL_ROWS) -> torch.Tensor:
         raise KeyError(name)
 
-    def load_quantized(self, name: str) -> QuantizedWeight | None:
+    def load_quantized(self, name: str, rows: slice = ALL_ROWS) -> QuantizedWeight | None:
+        raise KeyError(name)
+
+    def reads_rows(self, name: str) -> bool:
         raise KeyError(name)
 
     def is_quantized(self, name: str) -> bool:
@@ -87,4 +98,5 @@ class Checkpoint:
     generation_config: dict[str, Any] = field(default_factory=dict)
     chat_template: str | list[dict[str, str]] | None = None
     licence_files: tuple[Path, ...] = ()
+    pooling_mode: str | None = None  # of a GGUF file that embeds: last or mean
     warnings: tuple[str, ...] = ()  # about what is not read

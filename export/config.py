@@ -26,6 +26,7 @@ class ExportConfig:
     quantize: str | None = None  # of the layers' linear weights
     group_size: int | None = None  # of int4: numbers that share a scale; None: the checkpoint's, 32
     quantize_embedding: str = "int8"  # of embedding and head, where `quantize` is set
+    calibrate: Path | None = None  # a text that int4 weights are rounded for
     kv_dtype: str | None = None  # of the KV cache; None: dtype
     evaluate: Path | None = None  # a text to measure what the formats cost on
     cpu_isa: str = "x86-64-v3"

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 
 from pinfer.export import artifact, parts
 from pinfer.export.artifact import BuiltArtifact
 from pinfer.export.artifact_cache import ArtifactCache, default_cache_folder
 from pinfer.export.bundle_writer import BundleWriter
+from pinfer.export.calibration import CalibratedTensors
 from pinfer.export.checkpoint import Checkpoint
 from pinfer.export.config import GROUP_SIZES, ExportConfig
 from pinfer.export.errors import ExportError
@@ -25,6 +27,7 @@ from pinfer.export.gguf_file import read_gguf
 from pinfer.export.model_dir import read_model_dir
 from pinfer.export.models.registry import read_spec
 from pinfer.export.models.spec import ModelSpec
+from pinfer.export.packed_tensors import PackedTensors, stored_shape
 from pinfer.export.part import Part
 from pinfer.export.part_check import check_part
 from pinfer.export.providers import check_provider, missing_symbols, providers_for
@@ -41,7 +44,6 @@ from pinfer.export.weights import (
     WeightFormats,
     WeightsPlan,
     plan_weights,
-    stored_shape,
     write_weights,
 )
 from pinfer.runtime.bundle.manifest import FORMAT_VERSION
@@ -69,9 +71,13 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
     checkpoint = read_checkpoint(config.model, text_only=config.only == "text")
     if config.only == "text":
         return _export_text(config, checkpoint, progress)
-    embeds = _embeds(config)
+    embeds = _embeds(config, checkpoint)
+    if config.calibrate is not None and config.quantize != "int4":
+        raise ExportError(f"--calibrate is about rounding to int4; --quantize is {config.quantize}")
     spec = read_spec(checkpoint, embeds)
-    pooling = read_pooling(config.model, spec.hidden_size) if embeds else None
+    pooling = (
+        read_pooling(config.model, spec.hidden_size, checkpoint.pooling_mode) if embeds else None
+    )
     dtype_name = _dtype_name(config, checkpoint)
     formats = weight_formats(config, dtype_name, checkpoint)
     kv_dtype = config.kv_dtype or dtype_name
@@ -86,9 +92,8 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
         progress("text", 0, 1)
         text = build_text(checkpoint, ResultCache(_cache_folder(config, "tokenizer-tables")))
         text_proof = _prove_text(config, text)
-        windows = None
-        if config.evaluate is not None:
-            windows = read_windows(config.evaluate, checkpoint, max_model_len)
+        windows = _read_windows("--eval", config.evaluate, checkpoint, max_model_len)
+        calibration = _read_windows("--calibrate", config.calibrate, checkpoint, max_model_len)
         progress("compile", 0, 1)
         model_parts: list[tuple[Part, object]] = [
             (
@@ -109,25 +114,44 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
                 writer.add_file(f"artifacts/{entry.part.name}.so", entry.built.path)
         check_provider(config.provider, [entry.built for entry in compiled])
         progress("weights", 0, 1)
+        packed = PackedTensors(checkpoint)
+        if calibration is not None:
+            packed = CalibratedTensors(
+                calibration,
+                spec,
+                checkpoint,
+                formats,
+                TORCH_DTYPES[kv_dtype],
+                max_model_len,
+                embeds,
+            )
         written = write_weights(
             writer.path("weights.safetensors"),
             weights,
-            checkpoint,
+            packed,
             {_inv_freq(i): rotary.inv_freq for i, rotary in enumerate(rotaries)},
             lambda done, total: progress("weights", done, total),
         )
         writer.add_written("weights.safetensors", written.size, written.sha256)
-        if written.rounded:
-            progress(_rounded_again(written.rounded), 0, 0)
+        if packed.rounded:
+            progress(_rounded_again(list(packed.rounded)), 0, 0)
         add_text(writer, text)
         for path in checkpoint.licence_files:
             writer.add_file(f"licences/{path.name}", path)
         evaluation = _evaluate(
-            windows, checkpoint, spec, formats, kv_dtype, max_model_len, progress
+            windows,
+            checkpoint,
+            spec,
+            formats,
+            kv_dtype,
+            max_model_len,
+            writer.path("weights.safetensors"),
+            progress,
         )
         progress("write", 0, 1)
         manifest = {
             **evaluation,
+            **_calibration_entry(calibration),
             "format_version": FORMAT_VERSION,
             "exporter_version": version("pinfer"),
             "torch_version": torch.__version__.split("+")[0],
@@ -196,25 +220,40 @@ def _evaluate(
     formats: WeightFormats,
     kv_dtype: str,
     max_model_len: int,
+    weights: Path,
     progress: Progress,
 ) -> dict[str, Any]:
-    """The manifest's entry about what --eval has measured; none without it."""
+    """The manifest's entry about what --eval has measured of the weights' file; none without it."""
     if windows is None:
         return {}
     progress("evaluate", 0, 1)
-    evaluation = evaluate(
-        windows,
-        checkpoint,
-        spec,
-        formats,
-        TORCH_DTYPES[kv_dtype],
-        max_model_len,
-        lambda done, total: progress("evaluate", done, total),
-    )
+    with safe_open(weights, framework="pt") as stored:
+        evaluation = evaluate(
+            windows,
+            checkpoint,
+            spec,
+            formats,
+            TORCH_DTYPES[kv_dtype],
+            max_model_len,
+            lambda done, total: progress("evaluate", done, total),
+            lambda plan: stored.get_tensor(plan.name),
+        )
     return {"evaluation": asdict(evaluation)}
 
 
-def _rounded_again(names: tuple[str, ...]) -> str:
+def _read_windows(
+    option: str, text: Path | None, checkpoint: Checkpoint, max_model_len: int
+) -> Windows | None:
+    return None if text is None else read_windows(option, text, checkpoint, max_model_len)
+
+
+def _calibration_entry(windows: Windows | None) -> dict[str, Any]:
+    if windows is None:
+        return {}
+    return {"calibration": {"text": windows.text, "tokens": sum(map(len, windows.ids))}}
+
+
+def _rounded_again(names: list[str]) -> str:
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"warning: rounded again, as it is stored in another way: {names[0]}{more}"
 
@@ -321,8 +360,11 @@ def _stored_group_size(checkpoint: Checkpoint) -> int | None:
     return max((size for size in GROUP_SIZES if stored and stored % size == 0), default=None)
 
 
-def _embeds(config: ExportConfig) -> bool:
-    embeds = config.task == "embed" or (config.task is None and is_embedding_model(config.model))
+def _embeds(config: ExportConfig, checkpoint: Checkpoint) -> bool:
+    embeds = config.task == "embed" or (
+        config.task is None
+        and (checkpoint.pooling_mode is not None or is_embedding_model(config.model))
+    )
     if embeds and config.evaluate is not None:
         raise ExportError("--eval measures how well a model generates, and the task is embed")
     return embeds

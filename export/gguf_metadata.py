@@ -13,7 +13,9 @@ from pinfer.export.errors import ExportError
 
 # What a file may say about any model without changing what it computes.
 IRRELEVANT_KEYS = frozenset({"tensor_data_layout", "rope.scaling.finetuned", "vocab_size"})
-# Keys that only these values leave without an effect.
+# Of models that embed; the others are not computed.
+POOLING_TYPES = {1: "mean", 3: "last"}
+# Keys that only these values leave without an effect on the layers.
 NEUTRAL_VALUES: Mapping[str, tuple[Any, ...]] = {
     "attention.causal": (True,),
     "attention.clamp_kqv": (0.0,),
@@ -23,7 +25,7 @@ NEUTRAL_VALUES: Mapping[str, tuple[Any, ...]] = {
     "expert_count": (0,),
     "expert_used_count": (0,),
     "final_logit_softcapping": (0.0,),
-    "pooling_type": (0,),
+    "pooling_type": (0, *POOLING_TYPES),
     "rope.scaling.attn_factor": (1.0,),
     "rope.scaling.yarn_ext_factor": (1.0,),
 }

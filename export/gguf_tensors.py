@@ -11,6 +11,7 @@ import torch
 from gguf import GGMLQuantizationType, ReaderTensor, dequantize
 
 from pinfer.export import gguf_blocks
+from pinfer.export.checkpoint import ALL_ROWS
 from pinfer.export.errors import ExportError
 from pinfer.export.gguf_architectures import GgufArchitecture
 from pinfer.export.gguf_rotary import ROTARY_TENSORS
@@ -84,29 +85,42 @@ class GgufSource:
     def shape(self, name: str) -> tuple[int, ...]:
         return self._tensors[name].shape
 
-    def load(self, name: str) -> torch.Tensor:
+    def load(self, name: str, rows: slice = ALL_ROWS) -> torch.Tensor:
         stored = self._tensors[name]
-        values = dequantize(stored.data, stored.tensor.tensor_type)
-        loaded = torch.from_numpy(np.array(values, dtype=np.float32))
+        if not self.reads_rows(name):
+            return self._floats(stored, stored.data)[rows]
+        return self._floats(stored, stored.data[rows])
+
+    def reads_rows(self, name: str) -> bool:
+        stored = self._tensors[name]
+        return stored.rows is None and not stored.transposed and not stored.as_row
+
+    def _floats(self, stored: StoredTensor, data: np.ndarray) -> torch.Tensor:
+        values = np.asarray(dequantize(data, stored.tensor.tensor_type), dtype=np.float32)
+        loaded = torch.from_numpy(values if values.flags.writeable else values.copy())
         if stored.added:  # float64, so that adding it again gives the same number
             return loaded.double() - stored.added
         if stored.rows is not None:
             loaded = stored.rows(loaded)
-        return loaded.T.contiguous() if stored.transposed else loaded.reshape(stored.shape)
+        if stored.transposed:
+            return loaded.T.contiguous()
+        return loaded[None] if stored.as_row and loaded.ndim == 1 else loaded
 
-    def load_quantized(self, name: str) -> QuantizedWeight | None:
+    def load_quantized(self, name: str, rows: slice = ALL_ROWS) -> QuantizedWeight | None:
         stored = self._tensors[name]
         kind = stored.tensor.tensor_type
         if kind not in gguf_blocks.READERS or stored.transposed:
             return None
+        if stored.rows is None:
+            return gguf_blocks.read(kind, stored.data[rows])
         blocks = gguf_blocks.read(kind, stored.data)
-        order = stored.rows or (lambda rows: rows)
-        return QuantizedWeight(
-            order(blocks.numbers),
-            order(blocks.scales),
-            None if blocks.minima is None else order(blocks.minima),
+        ordered = QuantizedWeight(
+            stored.rows(blocks.numbers),
+            stored.rows(blocks.scales),
+            None if blocks.minima is None else stored.rows(blocks.minima),
             blocks.group_size,
         )
+        return ordered.rows(rows)
 
     def is_quantized(self, name: str) -> bool:
         return self._tensors[name].tensor.tensor_type not in PLAIN_TYPES

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pinfer.export.checkpoint import TensorSource
+from pinfer.export.checkpoint import ALL_ROWS, TensorSource
 from pinfer.export.errors import ExportError
 from pinfer.export.models.spec import ConfigReader
 from pinfer.runtime.weight_format import QuantizedWeight
@@ -65,11 +65,14 @@ class RenamedSource:
     def shape(self, name: str) -> tuple[int, ...]:
         return self._source.shape(self._names[name])
 
-    def load(self, name: str) -> torch.Tensor:
-        return self._source.load(self._names[name])
+    def load(self, name: str, rows: slice = ALL_ROWS) -> torch.Tensor:
+        return self._source.load(self._names[name], rows)
 
-    def load_quantized(self, name: str) -> QuantizedWeight | None:
-        return self._source.load_quantized(self._names[name])
+    def load_quantized(self, name: str, rows: slice = ALL_ROWS) -> QuantizedWeight | None:
+        return self._source.load_quantized(self._names[name], rows)
+
+    def reads_rows(self, name: str) -> bool:
+        return self._source.reads_rows(self._names[name])
 
     def is_quantized(self, name: str) -> bool:
         return self._source.is_quantized(self._names[name])

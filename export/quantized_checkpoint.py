@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
+from pinfer.export.checkpoint import ALL_ROWS
 from pinfer.export.errors import ExportError
 from pinfer.export.safetensors_file import SafetensorsSource
 from pinfer.export.torch_file import TorchSource
@@ -121,14 +122,20 @@ class QuantizedSource:
             )
         return self._checked(layer, lambda get: self._layout.shape(stored, get))
 
-    def load(self, name: str) -> torch.Tensor:
-        return self._read(name).values() if name in self._layers else self._source.load(name)
+    def load(self, name: str, rows: slice = ALL_ROWS) -> torch.Tensor:
+        if name not in self._layers:
+            return self._source.load(name, rows)
+        return self._read(name).values()[rows]
 
-    def load_quantized(self, name: str) -> QuantizedWeight | None:
+    def load_quantized(self, name: str, rows: slice = ALL_ROWS) -> QuantizedWeight | None:
         if name not in self._layers:
             return None
         stored = self._read(name)
-        return self._checked(self._layers[name], lambda get: stored.quantized())
+        whole = self._checked(self._layers[name], lambda get: stored.quantized())
+        return whole if whole is None or rows == ALL_ROWS else whole.rows(rows)
+
+    def reads_rows(self, name: str) -> bool:
+        return name not in self._layers and self._source.reads_rows(name)
 
     def is_quantized(self, name: str) -> bool:
         return name in self._layers

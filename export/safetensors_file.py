@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from pinfer.export.checkpoint import FloatTensors
+from pinfer.export.checkpoint import ALL_ROWS, FloatTensors
 from pinfer.export.errors import ExportError
 
 MAX_HEADER_BYTES = 100 * 1000 * 1000
@@ -115,11 +115,13 @@ class SafetensorsSource(FloatTensors):
         """As the header spells it."""
         return self._entries[name].dtype
 
-    def load(self, name: str) -> torch.Tensor:
+    def load(self, name: str, rows: slice = ALL_ROWS) -> torch.Tensor:
         path = self._entries[name].path
         if path not in self._open:
             self._open[path] = safe_open(path, framework="pt")
-        return self._open[path].get_tensor(name)
+        if rows == ALL_ROWS:
+            return self._open[path].get_tensor(name)
+        return self._open[path].get_slice(name)[rows]
 
     def dtype(self) -> str:
         """The dtype that most of the weights' elements have, as torch names it."""

@@ -52,10 +52,11 @@ def is_embedding_model(directory: Path) -> bool:
     return (directory / MODULES).is_file()
 
 
-def read_pooling(directory: Path, hidden_size: int) -> Pooling:
-    """What the directory's files say; the last token, normalised, where there are none."""
+def read_pooling(directory: Path, hidden_size: int, stored_mode: str | None = None) -> Pooling:
+    """What the directory's files say; where there are none, the mode that the checkpoint itself
+    names, or the last token, normalised."""
     if not is_embedding_model(directory):
-        return Pooling()
+        return Pooling(stored_mode or "last")
     mode, normalize = None, False
     for kind, folder in _modules(directory):
         if kind == "Transformer" and mode is None and folder == directory:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from pinfer.export.checkpoint import FloatTensors
+from pinfer.export.checkpoint import ALL_ROWS, FloatTensors
 from pinfer.export.errors import ExportError
 
 # As safetensors spells them, for those who read stored_dtype().
@@ -117,8 +117,9 @@ class TorchSource(FloatTensors):
     def stored_dtype(self, name: str) -> str:
         return DTYPE_NAMES[self._entries[name].tensor.dtype]
 
-    def load(self, name: str) -> torch.Tensor:
-        return self._entries[name].tensor.contiguous()
+    def load(self, name: str, rows: slice = ALL_ROWS) -> torch.Tensor:
+        tensor = self._entries[name].tensor
+        return (tensor if rows == ALL_ROWS else tensor[rows]).contiguous()
 
     def dtype(self) -> str:
         """The dtype that most of the weights' elements have, as torch names it."""

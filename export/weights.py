@@ -2,14 +2,14 @@
 
 The file is safetensors, every tensor 64-byte aligned so that the engine can map it and hand it to
 the kernels as it lies: the header is padded, and U8 tensors `__pad_N` fill the gaps (the format
-allows no holes). Tensors are read, packed and written one at a time.
+allows no holes). Tensors are read, packed and written one at a time, large ones in pieces.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,9 @@ from pinfer.export.checkpoint import Checkpoint
 from pinfer.export.errors import ExportError
 from pinfer.export.models.decoder import plan_layer, plan_norm
 from pinfer.export.models.spec import ModelSpec, TensorPlan
+from pinfer.export.packed_tensors import PackedTensors, panel_rows, stored_shape
 from pinfer.runtime.bundle.hashing import HashingFile
-from pinfer.runtime.weight_format import QuantizedWeight, WeightFormat
+from pinfer.runtime.weight_format import WeightFormat
 
 ALIGNMENT = 64
 SAFETENSORS_DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int8: "I8",
@@ -59,7 +60,6 @@ class WeightsPlan:
 class WrittenWeights:
     size: int  # of the file, bytes
     sha256: str
-    rounded: tuple[str, ...]  # tensors of the checkpoint whose integers became others
 
 
 def plan_weights(
@@ -115,7 +115,10 @@ def _plan_head(
         return head, ()
     other = embedding.sources[0][0]
     same = other in names and tensors.shape(stored) == tensors.shape(other)
-    if same and torch.equal(tensors.load(stored), tensors.load(other)):
+    if same and all(
+        torch.equal(tensors.load(stored, rows), tensors.load(other, rows))
+        for rows in panel_rows(*table)
+    ):
         return embedding, ()
     return head, (
         f"tie_word_embeddings is true, but {stored} differs from the embedding:"
@@ -157,107 +160,10 @@ def _shown(names: list[str]) -> str:
     return ", ".join(names[:4]) + more
 
 
-def stored_tensor(
-    plan: TensorPlan, checkpoint: Checkpoint, rounded: list[str] | None = None
-) -> torch.Tensor:
-    """The tensor as the bundle stores it. ExportError if a value is not finite. Names of those
-    that were integers and are rounded to others are added to `rounded`."""
-    names = [name for name, _ in plan.sources]
-    if not plan.num_experts:
-        return _stored(plan, names, checkpoint, rounded)
-    each = len(names) // plan.num_experts
-    shape, dtype = stored_shape(plan)
-    stacked = torch.empty(shape, dtype=dtype)
-    for i in range(plan.num_experts):
-        stacked[i] = _stored(plan, names[i * each : (i + 1) * each], checkpoint, rounded)
-    return stacked
-
-
-def _stored(
-    plan: TensorPlan, names: list[str], checkpoint: Checkpoint, rounded: list[str] | None
-) -> torch.Tensor:
-    """Some of the plan's sources, as one tensor."""
-    format = plan.format
-    if format is not None and format.is_quantized:
-        parts = [None if plan.transposed else _kept(format, name, checkpoint) for name in names]
-        if rounded is not None:
-            is_quantized = checkpoint.tensors.is_quantized
-            again = zip(names, parts, strict=True)
-            rounded += [name for name, part in again if part is None and is_quantized(name)]
-        parts = [
-            _rounded(plan, format, name, checkpoint) if part is None else part
-            for name, part in zip(names, parts, strict=True)
-        ]
-        whole = QuantizedWeight.cat(parts)
-        if plan.by_head:
-            whole = whole.rows(_rows_by_kind(plan))
-        return whole.pack()
-    dtype = torch.float32 if format is None else format.dtype
-    values = [_load(plan, name, checkpoint, dtype) for name in names]
-    value = values[0] if len(values) == 1 else torch.cat(values)
-    if plan.by_head:
-        value = value[_rows_by_kind(plan)]
-    return value if format is None else format.pack(value)
-
-
-def _rows_by_kind(plan: TensorPlan) -> torch.Tensor:
-    """From the rows of one head after another to those of all queries, all keys, all values."""
-    rows = torch.arange(plan.shape[0]).view(plan.by_head, 3, -1)
-    return rows.transpose(0, 1).flatten()
-
-
-def _load(plan: TensorPlan, name: str, checkpoint: Checkpoint, dtype: torch.dtype) -> torch.Tensor:
-    value = checkpoint.tensors.load(name)
-    if not value.is_floating_point():
-        raise ExportError(
-            f"{checkpoint.source}: tensor {name}: expected floats, found {value.dtype}"
-        )
-    if plan.added:  # in float64: a GGUF file's norms come as a difference, and are whole again
-        value = value.double() + plan.added
-    value = value.to(dtype)
-    _check_finite(name, checkpoint, value)
-    return value.T.contiguous() if plan.transposed else value
-
-
-def _check_finite(name: str, checkpoint: Checkpoint, value: torch.Tensor) -> None:
-    if not torch.stack(value.aminmax()).isfinite().all():  # one pass; a NaN is both
-        raise ExportError(f"{checkpoint.source}: tensor {name}: a value is not finite")
-
-
-def _kept(format: WeightFormat, name: str, checkpoint: Checkpoint) -> QuantizedWeight | None:
-    """The checkpoint's own numbers, if they are integers that the format can hold."""
-    try:
-        stored = checkpoint.tensors.load_quantized(name)
-    except ValueError as error:
-        raise ExportError(f"{checkpoint.source}: tensor {name}: {error}") from error
-    kept = None if stored is None else stored.in_format(format)
-    if kept is not None:
-        for values in (kept.scales, kept.minima):
-            if values is not None:
-                _check_finite(name, checkpoint, values)
-    return kept
-
-
-def _rounded(
-    plan: TensorPlan, format: WeightFormat, name: str, checkpoint: Checkpoint
-) -> QuantizedWeight:
-    try:
-        return format.quantize(_load(plan, name, checkpoint, torch.float32))
-    except ValueError as error:
-        raise ExportError(f"{checkpoint.source}: tensor {name}: {error}") from error
-
-
-def stored_shape(plan: TensorPlan) -> tuple[tuple[int, ...], torch.dtype]:
-    if plan.format is None:
-        return plan.shape, torch.float32
-    shape = plan.format.packed_shape(*plan.shape)
-    return ((plan.num_experts, *shape) if plan.num_experts else shape), plan.format.dtype
-
-
 def write_weights(
     path: Path,
     plan: WeightsPlan,
-    checkpoint: Checkpoint,
+    packed: PackedTensors,
     extra: dict[str, torch.Tensor],
     progress: Callable[[int, int], None],
 ) -> WrittenWeights:
@@ -266,25 +172,32 @@ def write_weights(
     layout = [(entry.name, *stored_shape(entry)) for entry in tensors]
     layout += [(name, tuple(value.shape), value.dtype) for name, value in extra.items()]
     header, padding = _header(layout)
-    rounded: list[str] = []
-    # A tensor is hashed and written while the next one is read and packed.
+    # A piece is hashed and written while the next one is read and packed.
     with HashingFile(path) as file, ThreadPoolExecutor(max_workers=1) as writer:
         pending = writer.submit(file.write, struct.pack("<Q", len(header)) + header)
         for i, (name, shape, stored_dtype) in enumerate(layout):
-            value = extra[name] if name in extra else stored_tensor(tensors[i], checkpoint, rounded)
-            assert tuple(value.shape) == shape and value.dtype == stored_dtype, name
+            numbers = 0
+            pieces: Iterable[torch.Tensor]
+            if name in extra:
+                pieces = (extra[name],)
+            else:
+                pieces = packed.pieces(tensors[i])
+            for value in pieces:
+                assert value.dtype == stored_dtype, name
+                numbers += value.numel()
+                pending.result()
+                pending = writer.submit(file.write, _bytes(value))
+            assert numbers == torch.Size(shape).numel(), name
             pending.result()
-            data = value.contiguous().view(torch.uint8).numpy().data
-            pending = writer.submit(_write_padded, file, data, padding[i])
+            pending = writer.submit(file.write, bytes(padding[i]))
             progress(i + 1, len(layout))
         pending.result()
         size, digest = file.finish()
-    return WrittenWeights(size, digest, tuple(rounded))
+    return WrittenWeights(size, digest)
 
 
-def _write_padded(file: HashingFile, data: memoryview, padding: int) -> None:
-    file.write(data)
-    file.write(bytes(padding))
+def _bytes(value: torch.Tensor) -> memoryview:
+    return value.contiguous().view(torch.uint8).numpy().data
 
 
 def _header(layout: list[tuple[str, tuple[int, ...], torch.dtype]]) -> tuple[bytes, list[int]]:

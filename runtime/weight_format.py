@@ -18,6 +18,7 @@ PANEL = ops.PANEL_WIDTH
 INT8_GROUP = 32  # numbers that share a scale
 # Ranges that are tried for a group of int4, as parts of what its numbers span.
 INT4_RANGES = (1.0, 0.94, 0.88, 0.82, 0.76)
+LEAST_IMPORTANCE = 1e-4  # of a column, as a part of the mean
 QUANTIZED_AT_A_TIME = 1 << 22  # numbers
 
 
@@ -60,12 +61,14 @@ class WeightFormat:
     def is_quantized(self) -> bool:
         return self.name in ("int8", "int4")
 
-    def quantize(self, weight: Tensor) -> QuantizedWeight:
+    def quantize(self, weight: Tensor, importance: Tensor | None = None) -> QuantizedWeight:
         """A weight [out_features, in_features] in any float dtype, rounded to this format, which
-        is int8 or int4. ValueError if a scale is beyond what float16 holds."""
+        is int8 or int4. importance: [in_features], what a squared error counts in each column
+        (int4 only; None: the same in all). ValueError if a scale is beyond what float16 holds."""
         if self.name == "int8":
             return QuantizedWeight(*quantize_int8(weight), None, INT8_GROUP)
-        return QuantizedWeight(*quantize_int4(weight, self.group_size), self.group_size)
+        parts = quantize_int4(weight, self.group_size, importance)
+        return QuantizedWeight(*parts, self.group_size)
 
     def pack(self, weight: Tensor) -> Tensor:
         """A weight [out_features, in_features] in any float dtype, as the kernels take it.
@@ -115,8 +118,8 @@ class QuantizedWeight:
             weights[0].group_size,
         )
 
-    def rows(self, order: Tensor) -> QuantizedWeight:
-        """The same weight with its outputs in another order."""
+    def rows(self, order: Tensor | slice) -> QuantizedWeight:
+        """These of its outputs, in this order."""
         minima = None if self.minima is None else self.minima[order]
         return replace(self, numbers=self.numbers[order], scales=self.scales[order], minima=minima)
 
@@ -188,26 +191,36 @@ def _unpack_int8(packed: Tensor, out_features: int, in_features: int) -> Tensor:
     return values[:out_features, :in_features].contiguous()
 
 
-def quantize_int4(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor, Tensor]:
+def quantize_int4(
+    weight: Tensor, group_size: int, importance: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """(uint8 numbers below 16 [out_features, in_features], float16 scales and minima
-    [out_features, groups]): of several ranges the one with the least squared error."""
+    [out_features, groups]): of several ranges the one with the least squared error, each column's
+    times its importance."""
     out_features, in_features = weight.shape
     groups = -(-in_features // group_size)
     rows = max(1, QUANTIZED_AT_A_TIME // (groups * group_size))
-    parts = [_quantize_rows(weight[i : i + rows], group_size) for i in range(0, out_features, rows)]
+    counts = torch.zeros(groups * group_size)  # 0 for what fills the last group up
+    counts[:in_features] = 1
+    if importance is not None:
+        relative = (importance / importance.mean()).nan_to_num(1.0)
+        counts[:in_features] = relative.clamp(min=LEAST_IMPORTANCE)
+    parts = [
+        _quantize_rows(weight[i : i + rows], counts.view(-1, group_size))
+        for i in range(0, out_features, rows)
+    ]
     numbers, scales, minima = (torch.cat(part) for part in zip(*parts, strict=True))
     return numbers[:, :in_features], scales, minima
 
 
-def _quantize_rows(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor, Tensor]:
+def _quantize_rows(weight: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """counts: what each number's squared error counts, [groups, group_size]."""
     num_rows, in_features = weight.shape
-    gap = -in_features % group_size
+    group_size = counts.shape[1]
+    gap = counts.numel() - in_features
     # The last number again does not widen a group's range.
     values = torch.cat([weight.float(), weight[:, -1:].float().expand(-1, gap)], 1)
     values = values.view(num_rows, -1, group_size)
-    counts = torch.zeros(in_features + gap)
-    counts[:in_features] = 1
-    counts = counts.view(-1, group_size)  # 0 for the numbers that fill the last group up
     size = counts.sum(1, keepdim=True)
     low, high = values.amin(2, keepdim=True), values.amax(2, keepdim=True)
     middle, half = (low + high) / 2, (high - low) / 2

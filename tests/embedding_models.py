@@ -59,7 +59,9 @@ def make_checkpoint(name: str, folder: Path) -> Path:
     config["architectures"] = [architecture] if architecture else config["architectures"]
     (target / "config.json").write_text(json.dumps(config))
     (target / "tokenizer.json").write_text(tokenizer_json())
-    (target / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>"}))
+    (target / "tokenizer_config.json").write_text(
+        json.dumps({"eos_token": "</s>", "pad_token": "</s>"})
+    )
     pooling = {"word_embedding_dimension": config["hidden_size"], "pooling_mode": mode}
     kinds = ("Pooling", "Normalize") if normalize else ("Pooling",)
     write_files(target, pooling, *kinds, prompts=PROMPTS, default_prompt_name=None)
@@ -67,7 +69,8 @@ def make_checkpoint(name: str, folder: Path) -> Path:
 
 
 class Reference:
-    """The steps of SentenceTransformer.encode(), by transformers' model and tokenizers."""
+    """The steps of SentenceTransformer.encode(), by transformers' model and tokenizers.
+    tests/e2e/test_sentence_transformers.py compares with the package itself."""
 
     def __init__(self, name: str, checkpoint: Path) -> None:
         _, _, self._mode, self._normalize, _ = MODELS[name]
@@ -77,7 +80,7 @@ class Reference:
         self._tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
 
     def tokenize(self, text: str, prompt: str = "") -> list[int]:
-        return self._tokenizer.encode((prompt + text).strip()).ids
+        return self._tokenizer.encode(prompt + text).ids
 
     @torch.no_grad()
     def embed_ids(self, ids: list[int], dimensions: int | None = None) -> np.ndarray:

@@ -9,10 +9,10 @@ import dataclasses
 
 import torch
 
-from pinfer.export.checkpoint import Checkpoint
+from pinfer.export.checkpoint import ALL_ROWS, Checkpoint, FloatTensors
 
 
-class TensorsInMemory:
+class TensorsInMemory(FloatTensors):
     """A TensorSource."""
 
     def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
@@ -24,17 +24,8 @@ class TensorsInMemory:
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self._tensors[name].shape)
 
-    def load(self, name: str) -> torch.Tensor:
-        return self._tensors[name]
-
-    def load_quantized(self, name: str) -> None:
-        return None
-
-    def is_quantized(self, name: str) -> bool:
-        return False
-
-    def group_size(self) -> None:
-        return None
+    def load(self, name: str, rows: slice = ALL_ROWS) -> torch.Tensor:
+        return self._tensors[name][rows]
 
 
 def with_weights(checkpoint: Checkpoint, tensors: dict[str, torch.Tensor]) -> Checkpoint:

@@ -1,8 +1,5 @@
 #include "engine/embedding_text.h"
 
-#include "core/utf8.h"
-#include "template/text/python_text.h"
-
 namespace pinfer {
 namespace {
 
@@ -25,9 +22,7 @@ Result<std::string> embedding_text(const PoolingEntry& pooling, std::string_view
     if (prompt == pooling.prompts.end()) return unknown_prompt(pooling, name);
     whole = prompt->second;
   }
-  whole += text;
-  if (find_invalid_utf8(whole) != std::string::npos) return whole;  // the tokenizer refuses it
-  return std::string(jinja::strip(whole));
+  return whole.append(text);
 }
 
 }  // namespace pinfer

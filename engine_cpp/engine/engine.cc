@@ -29,6 +29,17 @@ std::vector<int32_t> ids_without_token(const Tokenizer& tokenizer, int32_t vocab
   return ids;
 }
 
+// Why a request may hold fewer blocks than its length says; "" where all layers see all tokens.
+std::string groups_text(const KVCacheConfig& config) {
+  std::string windows;
+  for (const KVCacheGroup& group : config.groups) {
+    windows += (windows.empty() ? "" : ", ") + std::to_string(group.spec.sliding_window);
+  }
+  if (windows == "0") return "";
+  const std::string count = std::to_string(config.num_groups());
+  return "; " + count + " groups of layers, with windows of " + windows + " tokens (0: none)";
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, EngineOptions options) {
@@ -110,7 +121,7 @@ Status Engine::load_model() {
   log(LogLevel::INFO, "cache: " + std::to_string(config_.num_blocks) + " blocks of " +
                           std::to_string(config_.block_size) + " tokens, " +
                           std::to_string(shape.bytes_per_block() * shape.num_blocks >> 20) +
-                          " MiB when all are used");
+                          " MiB when all are used" + groups_text(kv_cache_config));
   return Status();
 }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import registry_models
 import tiny_models
+from crowd import check_crowd, crowd
 
 import pinfer
 
@@ -15,40 +16,6 @@ def own_kib():
     """Resident memory of the process's own; pages of mapped files come and go with the system."""
     status = Path("/proc/self/status").read_text()
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("RssAnon")))
-
-
-def crowd(vocab, seed, longest, most_tokens):
-    """64 requests, half of them with one of two long beginnings."""
-    generator = random.Random(seed)
-    beginnings = [[generator.randrange(*vocab) for _ in range(longest // 2)] for _ in range(2)]
-    for i in range(64):
-        own = [generator.randrange(*vocab) for _ in range(generator.randint(1, longest // 2))]
-        prompt = own if i % 2 else beginnings[i % 4 // 2] + own
-        yield prompt, generator.randint(1, most_tokens)
-
-
-def check_crowd(bundle, vocab, num_blocks, max_model_len, longest, most_tokens):
-    requests = list(crowd(vocab, 0, longest, most_tokens))
-    options = {"temperature": 0.0, "ignore_eos": True}
-    with pinfer.Engine(bundle, max_model_len=max_model_len, enable_prefix_caching=False) as engine:
-        alone = [
-            engine.generate(prompt, max_tokens=n, **options).token_ids for prompt, n in requests
-        ]
-    with pinfer.Engine(bundle, max_model_len=max_model_len, num_blocks=num_blocks) as engine:
-        running = [engine.submit(prompt, max_tokens=n, **options) for prompt, n in requests]
-        # Strangers that come and go among them.
-        strangers = [engine.submit(prompt, max_tokens=n, **options) for prompt, n in requests[:16]]
-        for i, stranger in enumerate(strangers):
-            time.sleep(0.01 * (i % 3))
-            stranger.abort()
-        found = [generation.wait().token_ids for generation in running]
-        for stranger in strangers:
-            stranger.wait()
-        metrics = engine.metrics()
-    assert found == alone
-    assert metrics["num_preemptions"] > 0 and metrics["prefix_cache_hits"] > 0
-    assert metrics["num_free_blocks"] == metrics["num_usable_blocks"] == num_blocks - 1
-    print(f"{metrics['num_preemptions']} preemptions, {metrics['prefix_cache_hits']} tokens hit")
 
 
 def check_aborts(bundle, vocab, num_blocks, max_model_len, longest, rounds, per_round):

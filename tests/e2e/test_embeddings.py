@@ -7,6 +7,8 @@ import random
 import subprocess
 
 import embedding_models
+import family_models
+import gguf_checkpoints
 import numpy as np
 import pytest
 import tiny_models
@@ -261,3 +263,21 @@ def test_task_embed_of_a_model_that_generates(tied_checkpoint, folder, pinfer):
     (answer,) = embed_lines(pinfer, bundle, [{"input": list(range(3, 60))}])
     expected = reference.embed_ids(list(range(3, 60)))
     assert float(np.dot(answer["embedding"], expected)) > 0.999
+
+
+@pytest.mark.parametrize(("pooling_type", "mode"), [(3, "last"), (1, "mean")])
+def test_a_gguf_file_says_that_it_embeds(pooling_type, mode, folder, pinfer):
+    """Its vectors are normalised, and those of the same numbers in a directory."""
+    checkpoint = family_models.make_checkpoint("qwen3", "plain", folder / "sources")
+    path = gguf_checkpoints.write_gguf(
+        checkpoint, folder / f"{mode}.gguf", metadata={"pooling_type": pooling_type}
+    )
+    bundle = folder / f"{mode}-gguf-bundle"
+    tiny_models.export(path, bundle, "--dtype", "float32")
+    assert read_manifest(bundle)["pooling"] == {
+        "mode": mode, "normalize": True, "prompts": {}, "default_prompt_name": None,
+    }  # fmt: skip
+    (answer,) = embed_lines(pinfer, bundle, [{"input": list(range(3, 60))}])
+    reference, _ = embedding_models.make_bundle("last", folder)
+    reference._mode = mode.replace("last", "lasttoken")
+    assert_close(answer["embedding"], reference.embed_ids(list(range(3, 60))))

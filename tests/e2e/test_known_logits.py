@@ -106,3 +106,42 @@ def test_log_probabilities_are_those_of_the_raw_logits(engine):
             assert entry.logprob == pytest.approx(expected.get(token, -total), abs=1e-4)
         for entry in output.prompt_logprobs:
             assert entry.logprob == pytest.approx(expected[A], abs=1e-4)
+
+
+# ---- a vocabulary that is padded: ids with an embedding, and without a token ----
+
+PADDING = range(259, 300)
+
+
+@pytest.fixture(scope="module")
+def padded_engine(bundles):
+    """Two ids without a token lead all others."""
+    logits = {A: 5.0, B: 4.0, PADDING[0]: 7.0, PADDING[-1]: 9.0}
+    path = bundles.fixed_logits("padded-vocabulary", successor_model.byte_level(), logits)
+    with binding.Engine(path, threads=1) as opened:
+        yield opened
+
+
+def test_ids_without_a_token_are_never_said(padded_engine):
+    """Nor listed, though their logits count where the probabilities of others are worked out."""
+    assert greedy(padded_engine) == [A] * 4
+    biased = {PADDING[-1]: 100.0, A: -100.0}
+    assert greedy(padded_engine, logit_bias=biased) == [B] * 4
+    total = sum(math.exp(x) for x in (5.0, 4.0, 7.0, 9.0)) + (successor_model.VOCAB - 4)
+    for options in ({"temperature": 0.0}, {"temperature": 5.0, "seed": 3}, {"top_p": 0.2}):
+        output = padded_engine.generate(
+            PROMPT, max_tokens=40, ignore_eos=True, logprobs=20, prompt_logprobs=20, **options
+        )
+        assert set(output.token_ids).isdisjoint(PADDING)
+        for entry in (*output.logprobs, *output.prompt_logprobs[1:]):
+            assert len(entry.top) == 20 and {i for i, _ in entry.top}.isdisjoint(PADDING)
+            assert entry.top[0] == (A, pytest.approx(5.0 - math.log(total), abs=1e-4))
+
+
+def test_ids_without_a_token_in_a_prompt(padded_engine):
+    """The model has a row for each; what follows is as after any other."""
+    assert greedy(padded_engine, [A, PADDING[0], PADDING[-1]]) == [A] * 4
+    with pytest.raises(binding.Error, match="300"):
+        greedy(padded_engine, [A, successor_model.VOCAB])
+    with pytest.raises(binding.Error):
+        padded_engine.detokenize([A, PADDING[0]])

@@ -43,7 +43,7 @@ def checkpoint():
 def windows(checkpoint, tmp_path_factory):
     text = tmp_path_factory.mktemp("text") / "text"
     text.write_text("\n".join(Path(path).read_text(encoding="utf-8") for path in TEXTS))
-    windows = read_windows(text, checkpoint, max_model_len=512)
+    windows = read_windows("--eval", text, checkpoint, max_model_len=512)
     return dataclasses.replace(windows, ids=windows.ids[:NUM_WINDOWS])
 
 

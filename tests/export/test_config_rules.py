@@ -4,6 +4,7 @@ import gguf
 import pytest
 import tiny_models
 import torch
+from moved_weights import TensorsInMemory
 from safetensors.torch import load_file, save_file
 
 from pinfer.export.checkpoint import Checkpoint
@@ -32,27 +33,11 @@ TOKENIZER = {
 }
 
 
-class Tensors:
-    """Tensors in memory (a TensorSource)."""
-
-    def __init__(self, tensors):
-        self._tensors = tensors
-
-    def names(self):
-        return self._tensors.keys()
-
-    def shape(self, name):
-        return tuple(self._tensors[name].shape)
-
-    def load(self, name):
-        return self._tensors[name]
-
-
 def checkpoint(config=None, tensors=None, **more):
     changed = {k: v for k, v in {**CONFIG, **(config or {})}.items() if v is not ...}
     return Checkpoint(
-        name="m", source="m", config=changed, tensors=Tensors(tensors or {}), dtype="float32",
-        **{"tokenizer": TOKENIZER, **more},
+        name="m", source="m", config=changed, tensors=TensorsInMemory(tensors or {}),
+        dtype="float32", **{"tokenizer": TOKENIZER, **more},
     )  # fmt: skip
 
 

@@ -12,8 +12,9 @@ from pinfer.export.errors import ExportError
 from pinfer.export.exporter import read_checkpoint
 from pinfer.export.gguf_architectures import ARCHITECTURES
 from pinfer.export.models.registry import FAMILIES, read_spec
+from pinfer.export.packed_tensors import PackedTensors
 from pinfer.export.text import generation_defaults
-from pinfer.export.weights import WeightFormats, plan_weights, stored_tensor
+from pinfer.export.weights import WeightFormats, plan_weights
 from pinfer.runtime.weight_format import FLOAT32
 
 FORMATS = WeightFormats(FLOAT32, FLOAT32)
@@ -167,7 +168,7 @@ def split(path, folder, count, total=None):
 def stored(path):
     checkpoint = read_checkpoint(path)
     plan = plan_weights(read_spec(checkpoint), checkpoint, FORMATS)
-    return {entry.name: stored_tensor(entry, checkpoint) for entry in plan.tensors()}
+    return {entry.name: PackedTensors(checkpoint).tensor(entry) for entry in plan.tensors()}
 
 
 def test_a_model_in_several_files(llama, tmp_path):
@@ -208,6 +209,8 @@ def test_a_model_in_several_files(llama, tmp_path):
         ("llama", {"rope.dimension_count": 8}, "dimension_count: the head size 16 expected"),
         ("llama", {"attention.sliding_window": 16}, "llama.attention.sliding_window=16"),
         ("llama", {"attention.scale": 0.5}, "not supported: llama.attention.scale=0.5"),
+        ("llama", {"pooling_type": 2}, "not supported: llama.pooling_type=2"),
+        ("llama", {"pooling_type": 4}, "not supported: llama.pooling_type=4"),
         ("llama", {"frobnication": "x"}, "not supported: llama.frobnication='x'"),
         ("llama", {"attention.causal": False}, "not supported: llama.attention.causal=False"),
         ("llama", {"logit_scale": 0.1}, "not supported: llama.logit_scale=0.1"),

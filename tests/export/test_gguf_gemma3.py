@@ -3,9 +3,9 @@
 import json
 import random
 
+import gemma3
 import pytest
 import torch
-import transformers
 from registry_models import RegistryUnavailable, gemma3_gguf, npm_tokenizer
 from tokenizers import Tokenizer
 
@@ -18,20 +18,7 @@ from pinfer.export.weights import WeightFormats
 from pinfer.runtime.weight_format import FLOAT32
 
 pytestmark = pytest.mark.slow
-NUM_TOKENS = 32  # generated for each prompt
-END_ID = 1
 TOLERANCE = 2e-5  # of the logits' scale
-PROMPTS = [
-    "The capital of France is", "Water boils at", "Once upon a time", "def fibonacci(n):",
-    "The three primary colours are", "In 1969, humans", "Roses are red,", "2 + 2 =",
-    "A recipe for pancakes:\n\n1.", "Der schnellste Weg nach Berlin", "La vie est",
-    "El perro de mi vecino", "日本の首都は", "Москва — столица", "The opposite of hot is",
-    "Dear Sir or Madam,", "import numpy as np\n", "SELECT name FROM", "<html>\n<head>",
-    "Monday, Tuesday,", "The quick brown fox", "To be or not to be,", "My favourite book is",
-    "Photosynthesis is the process", "The largest planet", "A haiku about rain:\n",
-    "Q: Who wrote Hamlet?\nA:", "1, 1, 2, 3, 5, 8,", "Shakespeare was born in",
-    "🦙 llamas are", "The speed of light is", "x = [1, 2, 3]\nprint(",
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -47,17 +34,13 @@ def checkpoint(path):
     return read_checkpoint(path)
 
 
-@pytest.fixture(scope="module")
-def their_tokenizer(path):
-    return transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-
-
-def test_ids_of_transformers(checkpoint, their_tokenizer):
+def test_ids_of_transformers(path, checkpoint):
     """On random texts those of the published tokenizer.json: what transformers makes of the file
     cuts runs of spaces in other ways."""
     ours = Tokenizer.from_str(json.dumps(checkpoint.tokenizer))
-    for text in PROMPTS:
-        assert ours.encode(text).ids == their_tokenizer(text)["input_ids"], repr(text)
+    theirs = gemma3.their_tokenizer(path)
+    for text in gemma3.PROMPTS:
+        assert ours.encode(text).ids == theirs(text)["input_ids"], repr(text)
     try:
         published = Tokenizer.from_file(str(npm_tokenizer("gemma3") / "tokenizer.json"))
     except RegistryUnavailable as error:
@@ -70,29 +53,21 @@ def test_ids_of_transformers(checkpoint, their_tokenizer):
 def test_text(checkpoint):
     """The file has no chat template: it is the base model."""
     text = build_text(checkpoint)
-    assert text.eos_token_ids == (END_ID,) and text.bos_token_id == 2
+    assert text.eos_token_ids == (gemma3.END_ID,) and text.bos_token_id == 2
     assert text.chat_template_json is None
 
 
-def test_greedy_generation_and_logits_of_transformers(path, checkpoint, their_tokenizer):
+def test_greedy_generation_and_logits_of_transformers(path, checkpoint):
     """What transformers generates is what our logits, in one pass over it, put first each time."""
     spec = read_spec(checkpoint)
     assert [layer.sliding_window for layer in spec.layers] == [512, 512, 512, 512, 512, 0] * 3
     model = EagerModel(spec, checkpoint, WeightFormats(FLOAT32, FLOAT32), torch.float32, 1024)
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(
-        path.parent, gguf_file=path.name, dtype=torch.float32, attn_implementation="eager"
-    ).eval()
-    their_tokenizer.padding_side = "left"
-    batch = their_tokenizer(PROMPTS, return_tensors="pt", padding=True)
-    with torch.no_grad():
-        generated = theirs.generate(
-            **batch, max_new_tokens=NUM_TOKENS, min_new_tokens=NUM_TOKENS, do_sample=False
-        )
-    for prompt, row, mask in zip(PROMPTS, generated, batch["attention_mask"], strict=True):
-        whole = row[mask.argmax() :]
+    theirs = gemma3.their_model(path)
+    for whole, num_prompt_tokens in gemma3.their_texts(path):
         with torch.no_grad():
             expected = theirs(whole[None]).logits[0]
         found = model.logits(model.hidden_states(whole.int()))
-        assert (found - expected).abs().max() <= TOLERANCE * expected.abs().max(), prompt
-        found[:, END_ID] = -torch.inf  # by min_new_tokens
-        assert found[-NUM_TOKENS - 1 : -1].argmax(1).equal(whole[-NUM_TOKENS:]), prompt
+        assert (found - expected).abs().max() <= TOLERANCE * expected.abs().max()
+        found[:, gemma3.END_ID] = -torch.inf
+        generated = whole[num_prompt_tokens:]
+        assert found[num_prompt_tokens - 1 : -1].argmax(1).equal(generated)

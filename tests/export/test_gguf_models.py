@@ -12,7 +12,8 @@ from gguf_checkpoints import write_gguf
 from pinfer.export.evaluation import EagerModel
 from pinfer.export.exporter import read_checkpoint
 from pinfer.export.models.registry import read_spec
-from pinfer.export.weights import WeightFormats, plan_weights, stored_tensor
+from pinfer.export.packed_tensors import PackedTensors
+from pinfer.export.weights import WeightFormats, plan_weights
 from pinfer.runtime.weight_format import FLOAT32
 
 FORMATS = WeightFormats(FLOAT32, FLOAT32)
@@ -88,7 +89,7 @@ def tensors(path):
     checkpoint = read_checkpoint(path)
     plan = plan_weights(read_spec(checkpoint), checkpoint, FORMATS)
     assert plan.warnings == ()
-    return {entry.name: stored_tensor(entry, checkpoint) for entry in plan.tensors()}
+    return {entry.name: PackedTensors(checkpoint).tensor(entry) for entry in plan.tensors()}
 
 
 @pytest.mark.parametrize(("family", "variant"), VARIANTS)

@@ -13,8 +13,9 @@ from pinfer.export.errors import ExportError
 from pinfer.export.evaluation import EagerModel
 from pinfer.export.exporter import read_checkpoint
 from pinfer.export.models.registry import read_spec
+from pinfer.export.packed_tensors import PackedTensors
 from pinfer.export.text import build_text
-from pinfer.export.weights import WeightFormats, plan_weights, stored_tensor
+from pinfer.export.weights import WeightFormats, plan_weights
 from pinfer.runtime.weight_format import FLOAT32
 
 FORMATS = WeightFormats(FLOAT32, FLOAT32)
@@ -145,7 +146,7 @@ def test_names_without_the_base_models_prefix(family, prefix, tmp_path):
     path = copied(original, tmp_path / "bare", lambda name: name.removeprefix(prefix))
     assert not any(n.startswith(prefix) for n in load_file(path / "model.safetensors"))
     found, expected = (
-        {entry.name: stored_tensor(entry, checkpoint) for entry in plan.tensors()}
+        {entry.name: PackedTensors(checkpoint).tensor(entry) for entry in plan.tensors()}
         for checkpoint, plan in (planned(path), planned(original))
     )
     assert found.keys() == expected.keys()

@@ -20,9 +20,10 @@ from pinfer.export.errors import ExportError
 from pinfer.export.evaluation import read_windows
 from pinfer.export.exporter import export, read_checkpoint, weight_formats
 from pinfer.export.models.registry import read_spec
+from pinfer.export.packed_tensors import PackedTensors
 from pinfer.export.quantized_checkpoint import QuantizedSource
 from pinfer.export.weight_files import open_directory
-from pinfer.export.weights import plan_weights, stored_tensor, write_weights
+from pinfer.export.weights import plan_weights, write_weights
 from pinfer.runtime.weight_format import INT8, QuantizedWeight, WeightFormat, quantize_int4
 
 # Of the checkpoint that is quantised here: [out, in] of the linear weights of a layer.
@@ -60,8 +61,9 @@ def planned(path, quantize, **options):
 def written(folder, path, quantize, **options):
     """(tensors of the bundle, names of what was rounded, the layers' format)."""
     checkpoint, formats, plan = planned(path, quantize, **options)
-    result = write_weights(folder / "w.safetensors", plan, checkpoint, {}, lambda *_: None)
-    return load_file(folder / "w.safetensors"), result.rounded, formats.linear
+    packed = PackedTensors(checkpoint)
+    write_weights(folder / "w.safetensors", plan, packed, {}, lambda *_: None)
+    return load_file(folder / "w.safetensors"), tuple(packed.rounded), formats.linear
 
 
 def flat(tensor):
@@ -311,7 +313,7 @@ def test_in_floats(original, tmp_path):
     assert checkpoint.dtype == "quantized" and "quantization_config" not in checkpoint.config
     assert formats.linear == WeightFormat("float32")
     expected = weights[LAYERS[1] + "mlp.down_proj"].values()
-    packed = stored_tensor(plan.layers[1]["down_weight"], checkpoint)
+    packed = PackedTensors(checkpoint).tensor(plan.layers[1]["down_weight"])
     assert torch.equal(formats.linear.unpack(packed, 64, 96), expected.float())
 
 
@@ -1042,7 +1044,7 @@ def test_gguf_unusual_numbers_and_scales(tmp_path, kind):
     expected = torch.from_numpy(rows_in_order(name, gguf.dequantize(data, kind)))
     assert expected.isfinite().all() and (expected != 0).any()
     assert torch.equal(checkpoint.tensors.load_quantized(ours(name)).dequantize(), expected)
-    packed = stored_tensor(plan.layers[0]["qkv_weight"], checkpoint)
+    packed = PackedTensors(checkpoint).tensor(plan.layers[0]["qkv_weight"])
     assert torch.equal(formats.linear.unpack(packed, 128, 64)[:64], expected)
 
 
@@ -1065,7 +1067,7 @@ def test_gguf_values_that_are_not_finite(tmp_path, kind, place, value, quantize)
     made.write_gguf(path, tensors)
     checkpoint, _, plan = planned(path, quantize)
     with pytest.raises(ExportError) as caught:
-        stored_tensor(plan.layers[0]["up_weight"], checkpoint)
+        PackedTensors(checkpoint).tensor(plan.layers[0]["up_weight"])
     assert str(path) in str(caught.value) and ours(name) in str(caught.value), caught.value
 
 
@@ -1079,7 +1081,7 @@ def test_gguf_minimum_beyond_float16(tmp_path):
     made.write_gguf(tmp_path / "m.gguf", tensors)
     checkpoint, _, plan = planned(tmp_path / "m.gguf", "int4")
     with pytest.raises(ExportError, match=rf"m\.gguf: tensor {ours(name)}: .*float16"):
-        stored_tensor(plan.layers[0]["up_weight"], checkpoint)
+        PackedTensors(checkpoint).tensor(plan.layers[0]["up_weight"])
 
 
 @pytest.mark.parametrize(
@@ -1286,7 +1288,7 @@ def test_text_for_a_damaged_tokenizer(original, tmp_path):
 def test_windows(original, tmp_path, tokens, longest, sizes):
     path = tmp_path / "text.txt"
     path.write_text(("abcdefg" * tokens)[:tokens])
-    windows = read_windows(path, read_checkpoint(original), longest)
+    windows = read_windows("--eval", path, read_checkpoint(original), longest)
     assert windows.text == "text.txt" and [len(ids) for ids in windows.ids] == sizes
     assert all(ids.dtype == torch.int32 for ids in windows.ids)
 
@@ -1296,7 +1298,7 @@ def test_windows_without_a_tokenizer(original, tmp_path):
     path.write_text("abc")
     checkpoint = dataclasses.replace(read_checkpoint(original), tokenizer=None)
     with pytest.raises(ExportError, match="--eval needs a tokenizer"):
-        read_windows(path, checkpoint, 256)
+        read_windows("--eval", path, checkpoint, 256)
 
 
 # ---- a whole export ----

@@ -351,8 +351,8 @@ PINFER_EXPORT void pinfer_request_free(pinfer_request* request);
  * vector for each input, and generates nothing. With another one: FAILED_PRECONDITION. */
 
 /* Text to embed, to ids, as sentence-transformers makes them: the prompt of that name before it
- * (NULL: the model's default prompt, if it has one; "": none), white space at both ends taken off,
- * special tokens added. INVALID_ARGUMENT: no prompt has that name. Any thread. */
+ * (NULL: the model's default prompt, if it has one; "": none), special tokens added.
+ * INVALID_ARGUMENT: no prompt has that name. Any thread. */
 PINFER_EXPORT pinfer_status pinfer_embed_tokenize(const pinfer_engine* engine, const char* text,
                                                   size_t text_size, const char* prompt_name,
                                                   int32_t** token_ids, size_t* num_tokens,

@@ -56,14 +56,14 @@ TEST(Pooler, FailsWithoutRowsAndOnWhatIsNotFinite) {
   EXPECT_TRUE(pooler.take("gone", {}).failed);
 }
 
-TEST(EmbeddingText, StandsBehindThePromptAndIsStripped) {
+TEST(EmbeddingText, StandsBehindThePrompt) {
   PoolingEntry pooling;
-  EXPECT_EQ(embedding_text(pooling, " \t a b\n\u00a0", std::nullopt).value(), "a b");
+  EXPECT_EQ(embedding_text(pooling, " \t a b\n", std::nullopt).value(), " \t a b\n");
   pooling.prompts = {{"query", " Q: "}, {"document", ""}};
-  EXPECT_EQ(embedding_text(pooling, " a ", std::nullopt).value(), "a");
-  EXPECT_EQ(embedding_text(pooling, " a ", "query").value(), "Q:  a");
+  EXPECT_EQ(embedding_text(pooling, " a ", std::nullopt).value(), " a ");
+  EXPECT_EQ(embedding_text(pooling, " a ", "query").value(), " Q:  a ");
   pooling.default_prompt_name = "query";
-  EXPECT_EQ(embedding_text(pooling, "a", std::nullopt).value(), "Q: a");
+  EXPECT_EQ(embedding_text(pooling, "a", std::nullopt).value(), " Q: a");
   EXPECT_EQ(embedding_text(pooling, "a", "").value(), "a");
   EXPECT_EQ(embedding_text(pooling, "a", "document").value(), "a");
   const Result<std::string> refused = embedding_text(pooling, "a", "other");
