@@ -141,9 +141,10 @@ PINFER_EXPORT pinfer_status pinfer_engine_options_init(pinfer_engine_options* op
                                                        size_t struct_size);
 
 /* Opens a bundle: maps its weights, loads its code, starts the engine's threads. `options` may be
- * NULL: all defaults. A bundle that holds only text opens too; generating with it fails. NOT_FOUND:
- * no such bundle; DATA_LOSS: it is damaged; FAILED_PRECONDITION: it does not fit this processor,
- * provider or release; RESOURCE_EXHAUSTED: its cache does not fit into memory. Any thread. */
+ * NULL: all defaults. A bundle that holds only text opens too; generating with it fails.
+ * INVALID_ARGUMENT: an option is wrong; NOT_FOUND: no such bundle; DATA_LOSS: it is damaged;
+ * FAILED_PRECONDITION: it does not fit this processor, provider or release; RESOURCE_EXHAUSTED: its
+ * cache does not fit into memory. Any thread. */
 PINFER_EXPORT pinfer_status pinfer_engine_open(const char* bundle_path,
                                                const pinfer_engine_options* options,
                                                pinfer_engine** engine, pinfer_error** error);
