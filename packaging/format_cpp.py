@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SUFFIXES = ("*.h", "*.hpp", "*.cc", "*.cpp", "*.cu", "*.cuh")
+SUFFIXES = ("*.c", "*.h", "*.hpp", "*.cc", "*.cpp", "*.cu", "*.cuh")
 
 
 def main() -> int:

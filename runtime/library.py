@@ -11,20 +11,24 @@ from typing import Any
 
 
 def find_library() -> Path:
-    """libpinfer.so: what PINFER_LIBRARY names, else the one beside the package."""
+    """The library: what PINFER_LIBRARY names, else the one beside the package."""
     named = os.environ.get("PINFER_LIBRARY")
     if named:
         candidates = [Path(named)]
     else:
         spec = importlib.util.find_spec("pinfer")
         locations = spec.submodule_search_locations if spec is not None else None
-        candidates = [Path(location) / "lib" / "libpinfer.so" for location in locations or []]
+        candidates = [
+            Path(location) / "lib" / name
+            for location in locations or []
+            for name in ("libpinfer.so.1", "libpinfer.so")  # in a wheel, and a link in a build tree
+        ]
     for path in candidates:
         if path.is_file():
             return path
     tried = ", ".join(map(str, candidates)) or "no directory of package pinfer"
     raise FileNotFoundError(
-        f"libpinfer.so not found: looked for {tried}; "
+        f"libpinfer not found: looked for {tried}; "
         "set PINFER_LIBRARY to the library's path or reinstall pinfer"
     )
 

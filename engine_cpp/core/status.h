@@ -16,8 +16,8 @@ enum class StatusCode {
   FAILED_PRECONDITION,  // a bundle does not fit this machine, provider or engine
   DATA_LOSS,            // a file is damaged or of another bundle
   RESOURCE_EXHAUSTED,   // memory, blocks or queue places
-  CANCELLED,
-  INTERNAL,  // our own bug
+  TIMED_OUT,            // the time that a call was given has passed
+  INTERNAL,             // our own bug
 };
 
 class [[nodiscard]] Status {

@@ -7,7 +7,11 @@ using pinfer::Status;
 pinfer_status pinfer_embed_tokenize(const pinfer_engine* engine, const char* text, size_t text_size,
                                     const char* prompt_name, int32_t** token_ids,
                                     size_t* num_tokens, pinfer_error** error) {
+  pinfer::clear(token_ids, num_tokens);
   return pinfer::guarded(error, [&]() -> Status {
+    PINFER_RETURN_IF_ERROR(pinfer::check_given(
+        {{"engine", engine}, {"token_ids", token_ids}, {"num_tokens", num_tokens}}));
+    PINFER_RETURN_IF_ERROR(pinfer::check_array("text", text, text_size));
     std::optional<std::string> name;
     if (prompt_name != nullptr) name = prompt_name;
     const pinfer::Engine& opened = *engine->engine;
@@ -21,30 +25,28 @@ pinfer_status pinfer_embed_tokenize(const pinfer_engine* engine, const char* tex
   });
 }
 
-void pinfer_embed_options_init(pinfer_embed_options* options) {
-  *options = pinfer_embed_options();
-  options->struct_size = sizeof(*options);
+pinfer_status pinfer_embed_options_init(pinfer_embed_options* options, size_t struct_size) {
+  return pinfer::guarded(nullptr, [&]() -> Status {
+    return pinfer::write_options(pinfer_embed_options(), options, struct_size);
+  });
 }
 
 pinfer_status pinfer_embed(pinfer_engine* engine, const pinfer_embed_options* options,
                            pinfer_request** request, pinfer_error** error) {
+  pinfer::clear(request);
   return pinfer::guarded(error, [&]() -> Status {
-    pinfer_embed_options given;
-    pinfer_embed_options_init(&given);
-    given = pinfer::read_options(options, given);
-    if (given.token_ids == nullptr && given.num_token_ids > 0) {
-      return Status::invalid_argument("token_ids must not be NULL");
-    }
+    PINFER_RETURN_IF_ERROR(
+        pinfer::check_given({{"engine", engine}, {"options", options}, {"request", request}}));
+    pinfer_embed_options given{};
+    PINFER_RETURN_IF_ERROR(pinfer::read_options("options", options, &given));
+    PINFER_RETURN_IF_ERROR(pinfer::check_array("token_ids", given.token_ids, given.num_token_ids));
     pinfer::EmbedRequest embed;
     embed.token_ids.assign(given.token_ids, given.token_ids + given.num_token_ids);
     embed.dimensions = given.dimensions;
     embed.priority = given.priority;
     embed.cache_salt = given.cache_salt == nullptr ? "" : given.cache_salt;
     embed.callback = pinfer::make_callback(given.output_callback, given.output_user_data);
-    auto handle = std::make_unique<pinfer_request>();
-    handle->engine = engine->engine;
-    PINFER_ASSIGN_OR_RETURN(handle->handle, engine->engine->embed(std::move(embed)));
-    *request = handle.release();
-    return Status();
+    return pinfer::make_request(*engine, given.output_callback != nullptr, request,
+                                [&] { return engine->engine->embed(std::move(embed)); });
   });
 }

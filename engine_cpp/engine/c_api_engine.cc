@@ -1,4 +1,5 @@
 // C interface: errors, engine, tools. See include/pinfer/pinfer.h.
+#include <cstddef>
 #include <nlohmann/json.hpp>
 
 #include "bundle/bundle.h"
@@ -9,32 +10,67 @@
 
 namespace pinfer {
 
-pinfer_status to_c(const Status& status, pinfer_error** error) {
+namespace {
+
+// The codes of both enumerations are the same numbers.
+static_assert(static_cast<int>(StatusCode::INVALID_ARGUMENT) == PINFER_INVALID_ARGUMENT);
+static_assert(static_cast<int>(StatusCode::TIMED_OUT) == PINFER_TIMED_OUT);
+static_assert(static_cast<int>(StatusCode::INTERNAL) == PINFER_INTERNAL);
+static_assert(static_cast<int>(LogLevel::ERROR) == PINFER_LOG_ERROR);
+
+// No struct ends in padding: a field that is added makes it larger, so that sizes tell versions
+// apart.
+template <typename Struct, typename Last>
+constexpr bool ends_with(size_t offset, Last Struct::*) {
+  return offset + sizeof(Last) == sizeof(Struct);
+}
+#define PINFER_ENDS_WITH(type, last) \
+  static_assert(ends_with(offsetof(type, last), &type::last), #type " ends in padding")
+PINFER_ENDS_WITH(pinfer_engine_options, progress_user_data);
+PINFER_ENDS_WITH(pinfer_metrics, stalled_ms);
+PINFER_ENDS_WITH(pinfer_sampling_params, prompt_logprobs);
+PINFER_ENDS_WITH(pinfer_output, num_embedding);
+PINFER_ENDS_WITH(pinfer_request_options, output_user_data);
+PINFER_ENDS_WITH(pinfer_embed_options, output_user_data);
+#undef PINFER_ENDS_WITH
+
+// Given out when there is no memory for another one; never freed.
+pinfer_error* no_memory_error() {
+  static pinfer_error error{PINFER_RESOURCE_EXHAUSTED, "out of memory"};  // fits into the string
+  return &error;
+}
+
+}  // namespace
+
+pinfer_status out_of_memory(pinfer_error** error) noexcept {
+  if (error != nullptr) *error = no_memory_error();
+  return PINFER_RESOURCE_EXHAUSTED;
+}
+
+pinfer_status to_c(const Status& status, pinfer_error** error) noexcept {
   const auto code = static_cast<pinfer_status>(status.code());
-  if (code != PINFER_OK && error != nullptr) {
-    *error = new (std::nothrow) pinfer_error{code, valid_utf8(status.message())};
+  if (code == PINFER_OK || error == nullptr) return code;
+  try {
+    *error = new pinfer_error{code, valid_utf8(status.message())};
+  } catch (const std::bad_alloc&) {
+    return out_of_memory(error);
   }
   return code;
 }
 
 namespace {
 
-// The codes of both enumerations are the same numbers.
-static_assert(static_cast<int>(StatusCode::INVALID_ARGUMENT) == PINFER_INVALID_ARGUMENT);
-static_assert(static_cast<int>(StatusCode::CANCELLED) == PINFER_CANCELLED);
-static_assert(static_cast<int>(StatusCode::INTERNAL) == PINFER_INTERNAL);
-static_assert(static_cast<int>(LogLevel::ERROR) == PINFER_LOG_ERROR);
-
 template <typename Enum>
 Status read_enum(const char* field, const char* text, Enum* out) {
-  const std::optional<Enum> value = text == nullptr ? std::nullopt : parse_enum<Enum>(text);
+  if (text == nullptr) return Status();  // the default
+  const std::optional<Enum> value = parse_enum<Enum>(text);
   if (!value.has_value()) {
     std::string names;
     for (const std::string_view name : kEnumNames<Enum>) {
       names += (names.empty() ? "" : ", ") + std::string(name);
     }
     return Status::invalid_argument(std::string(field) + ": expected one of " + names + ", found " +
-                                    (text == nullptr ? "nothing" : text));
+                                    text);
   }
   *out = *value;
   return Status();
@@ -117,12 +153,72 @@ std::string describe_engine(const Engine& engine) {
   return info.dump();
 }
 
+pinfer_engine_options default_engine_options() {
+  const EngineConfig defaults;
+  pinfer_engine_options options{};
+  options.struct_size = sizeof(options);
+  options.max_num_seqs = defaults.max_num_seqs;
+  options.max_num_batched_tokens = defaults.max_num_batched_tokens;
+  options.block_size = defaults.block_size;
+  options.scheduling_policy = "fcfs";
+  options.enable_prefix_caching = defaults.enable_prefix_caching;
+  options.provider = "native";
+  return options;
+}
+
+pinfer_metrics read_metrics(const EngineMetrics& now) {
+  pinfer_metrics all{};
+  all.num_requests_running = now.scheduler.num_running_requests;
+  all.num_requests_waiting = now.scheduler.num_waiting_requests;
+  all.num_usable_blocks = now.scheduler.num_usable_blocks;
+  all.num_free_blocks = now.scheduler.num_free_blocks;
+  all.num_preemptions = now.scheduler.num_preemptions;
+  all.prefix_cache_queries = now.scheduler.prefix_cache_queried_tokens;
+  all.prefix_cache_hits = now.scheduler.prefix_cache_hit_tokens;
+  all.prompt_tokens = now.prompt_tokens;
+  all.generation_tokens = now.generation_tokens;
+  all.num_steps = now.num_steps;
+  all.requests_finished_stop = now.finished_stop;
+  all.requests_finished_length = now.finished_length;
+  all.requests_finished_abort = now.finished_abort;
+  all.requests_finished_error = now.finished_error;
+  all.num_queued_tokens = now.num_queued_tokens;
+  all.stalled_ms = now.stalled.count();
+  return all;
+}
+
 }  // namespace
 }  // namespace pinfer
 
 using pinfer::Status;
 
 const char* pinfer_version(void) { return PINFER_VERSION; }
+
+int32_t pinfer_abi_version(void) { return PINFER_ABI_VERSION; }
+
+const char* pinfer_status_name(pinfer_status status) {
+  switch (status) {
+    case PINFER_OK:
+      return "ok";
+    case PINFER_INVALID_ARGUMENT:
+      return "invalid_argument";
+    case PINFER_NOT_FOUND:
+      return "not_found";
+    case PINFER_FAILED_PRECONDITION:
+      return "failed_precondition";
+    case PINFER_DATA_LOSS:
+      return "data_loss";
+    case PINFER_RESOURCE_EXHAUSTED:
+      return "resource_exhausted";
+    case PINFER_TIMED_OUT:
+      return "timed_out";
+    case PINFER_INTERNAL:
+      return "internal";
+    case PINFER_ENDED:
+      return "ended";
+  }
+  return "unknown";
+}
 
 const char* pinfer_error_message(const pinfer_error* error) {
   return error == nullptr ? "" : error->message.c_str();
@@ -132,33 +228,27 @@ pinfer_status pinfer_error_status(const pinfer_error* error) {
   return error == nullptr ? PINFER_OK : error->status;
 }
 
-void pinfer_error_free(pinfer_error* error) { delete error; }
+void pinfer_error_free(pinfer_error* error) {
+  if (error != pinfer::no_memory_error()) delete error;
+}
 
 void pinfer_free(void* memory) { std::free(memory); }
 
-void pinfer_engine_options_init(pinfer_engine_options* options) {
-  const pinfer::EngineConfig defaults;
-  *options = pinfer_engine_options();
-  options->struct_size = sizeof(*options);
-  options->max_num_seqs = defaults.max_num_seqs;
-  options->max_num_batched_tokens = defaults.max_num_batched_tokens;
-  options->block_size = defaults.block_size;
-  options->scheduling_policy = "fcfs";
-  options->enable_prefix_caching = defaults.enable_prefix_caching;
-  options->provider = "native";
+pinfer_status pinfer_engine_options_init(pinfer_engine_options* options, size_t struct_size) {
+  return pinfer::guarded(nullptr, [&]() -> Status {
+    return pinfer::write_options(pinfer::default_engine_options(), options, struct_size);
+  });
 }
 
 pinfer_status pinfer_engine_open(const char* bundle_path, const pinfer_engine_options* options,
                                  pinfer_engine** engine, pinfer_error** error) {
+  pinfer::clear(engine);
   return pinfer::guarded(error, [&]() -> Status {
-    if (bundle_path == nullptr || engine == nullptr) {
-      return Status::invalid_argument("bundle_path and engine must not be NULL");
-    }
-    pinfer_engine_options defaults;
-    pinfer_engine_options_init(&defaults);
+    PINFER_RETURN_IF_ERROR(pinfer::check_given({{"bundle_path", bundle_path}, {"engine", engine}}));
+    pinfer_engine_options given = pinfer::default_engine_options();
+    PINFER_RETURN_IF_ERROR(pinfer::read_options("options", options, &given));
     pinfer::EngineOptions engine_options;
-    PINFER_RETURN_IF_ERROR(
-        pinfer::read_engine_options(pinfer::read_options(options, defaults), &engine_options));
+    PINFER_RETURN_IF_ERROR(pinfer::read_engine_options(given, &engine_options));
     PINFER_ASSIGN_OR_RETURN(std::unique_ptr<pinfer::Engine> opened,
                             pinfer::Engine::open(bundle_path, std::move(engine_options)));
     auto handle = std::make_unique<pinfer_engine>();
@@ -179,41 +269,32 @@ void pinfer_engine_close(pinfer_engine* engine) {
 
 pinfer_status pinfer_engine_drain(pinfer_engine* engine, int64_t timeout_ms, pinfer_error** error) {
   return pinfer::guarded(error, [&]() -> Status {
-    if (engine->engine->drain(std::chrono::milliseconds(timeout_ms))) return Status();
-    return Status(pinfer::StatusCode::CANCELLED,
+    PINFER_RETURN_IF_ERROR(pinfer::check_given({{"engine", engine}}));
+    if (engine->engine->drain(pinfer::milliseconds(timeout_ms))) return Status();
+    return Status(pinfer::StatusCode::TIMED_OUT,
                   "requests are still running after " + std::to_string(timeout_ms) + " ms");
   });
 }
 
 const char* pinfer_engine_info_json(const pinfer_engine* engine) {
-  return engine->info_json.c_str();
+  return engine == nullptr ? "{}" : engine->info_json.c_str();
 }
 
-void pinfer_engine_metrics(const pinfer_engine* engine, pinfer_metrics* metrics) {
-  const pinfer::EngineMetrics now = engine->engine->metrics();
-  pinfer_metrics all{};
-  all.num_requests_running = now.scheduler.num_running_requests;
-  all.num_requests_waiting = now.scheduler.num_waiting_requests;
-  all.num_usable_blocks = now.scheduler.num_usable_blocks;
-  all.num_free_blocks = now.scheduler.num_free_blocks;
-  all.num_preemptions = now.scheduler.num_preemptions;
-  all.prefix_cache_queries = now.scheduler.prefix_cache_queried_tokens;
-  all.prefix_cache_hits = now.scheduler.prefix_cache_hit_tokens;
-  all.prompt_tokens = now.prompt_tokens;
-  all.generation_tokens = now.generation_tokens;
-  all.num_steps = now.num_steps;
-  all.requests_finished_stop = now.finished_stop;
-  all.requests_finished_length = now.finished_length;
-  all.requests_finished_abort = now.finished_abort;
-  all.requests_finished_error = now.finished_error;
-  all.num_queued_tokens = now.num_queued_tokens;
-  all.stalled_ms = now.stalled.count();
-  all.struct_size = std::min(metrics->struct_size, sizeof(all));
-  std::memcpy(metrics, &all, all.struct_size);
+pinfer_status pinfer_engine_metrics(const pinfer_engine* engine, pinfer_metrics* metrics,
+                                    size_t struct_size) {
+  return pinfer::guarded(nullptr, [&]() -> Status {
+    PINFER_RETURN_IF_ERROR(pinfer::check_given({{"engine", engine}}));
+    PINFER_RETURN_IF_ERROR(pinfer::check_struct(metrics, struct_size));
+    pinfer_metrics all = pinfer::read_metrics(engine->engine->metrics());
+    all.struct_size = std::min(struct_size, sizeof(all));
+    pinfer::write_struct(all, metrics, struct_size);
+    return Status();
+  });
 }
 
 pinfer_status pinfer_verify(const char* bundle_path, pinfer_error** error) {
   return pinfer::guarded(error, [&]() -> Status {
+    PINFER_RETURN_IF_ERROR(pinfer::check_given({{"bundle_path", bundle_path}}));
     PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<pinfer::Bundle> bundle,
                             pinfer::Bundle::open(bundle_path, pinfer::VerifyLevel::EVERYTHING));
     if (bundle->manifest().has_text) {
@@ -229,7 +310,10 @@ pinfer_status pinfer_verify(const char* bundle_path, pinfer_error** error) {
 
 pinfer_status pinfer_inspect(const char* bundle_path, char** manifest_json, size_t* size,
                              pinfer_error** error) {
+  pinfer::clear(manifest_json, size);
   return pinfer::guarded(error, [&]() -> Status {
+    PINFER_RETURN_IF_ERROR(
+        pinfer::check_given({{"bundle_path", bundle_path}, {"manifest_json", manifest_json}}));
     PINFER_ASSIGN_OR_RETURN(const std::unique_ptr<pinfer::Bundle> bundle,
                             pinfer::Bundle::open(bundle_path, pinfer::VerifyLevel::SIZES_AND_CODE));
     PINFER_ASSIGN_OR_RETURN(const auto file, bundle->files().map("manifest.json"));
@@ -240,6 +324,10 @@ pinfer_status pinfer_inspect(const char* bundle_path, char** manifest_json, size
 }
 
 const char* pinfer_describe_json(void) {
-  static const std::string text = pinfer::describe_configs_json();
-  return text.c_str();
+  try {
+    static const std::string text = pinfer::describe_configs_json();
+    return text.c_str();
+  } catch (const std::exception&) {
+    return nullptr;
+  }
 }

@@ -1,4 +1,5 @@
 // C interface: text and generation. See include/pinfer/pinfer.h.
+#include <algorithm>
 #include <optional>
 
 #include "engine/c_api_support.h"
@@ -6,6 +7,26 @@
 namespace pinfer {
 namespace {
 
+Status check_strings(const char* name, const char* const* strings, size_t count) {
+  PINFER_RETURN_IF_ERROR(check_array(name, strings, count));
+  if (std::find(strings, strings + count, nullptr) == strings + count) return Status();
+  return Status::invalid_argument(std::string(name) + ": one of the strings is NULL");
+}
+
+Status check_arrays(const pinfer_sampling_params& given) {
+  PINFER_RETURN_IF_ERROR(
+      check_array("stop_token_ids", given.stop_token_ids, given.num_stop_token_ids));
+  PINFER_RETURN_IF_ERROR(
+      check_array("logit_bias_token_ids", given.logit_bias_token_ids, given.num_logit_bias));
+  PINFER_RETURN_IF_ERROR(
+      check_array("logit_bias_values", given.logit_bias_values, given.num_logit_bias));
+  PINFER_RETURN_IF_ERROR(
+      check_array("allowed_token_ids", given.allowed_token_ids, given.num_allowed_token_ids));
+  PINFER_RETURN_IF_ERROR(check_strings("bad_words", given.bad_words, given.num_bad_words));
+  return check_strings("stop", given.stop, given.num_stop);
+}
+
+// REQUIRES: check_arrays() is OK.
 SamplingParams read_sampling_params(const pinfer_sampling_params& given) {
   SamplingParams params;
   params.temperature = given.temperature;
@@ -31,22 +52,23 @@ SamplingParams read_sampling_params(const pinfer_sampling_params& given) {
   return params;
 }
 
-void write_sampling_params(const SamplingParams& params, pinfer_sampling_params* out) {
-  *out = pinfer_sampling_params();
-  out->struct_size = sizeof(*out);
-  out->temperature = params.temperature;
-  out->top_p = params.top_p;
-  out->top_k = params.top_k;
-  out->min_p = params.min_p;
-  out->presence_penalty = params.presence_penalty;
-  out->frequency_penalty = params.frequency_penalty;
-  out->repetition_penalty = params.repetition_penalty;
-  out->max_tokens = params.max_tokens;
-  out->min_tokens = params.min_tokens;
-  out->ignore_eos = params.ignore_eos;
-  out->skip_special_tokens = true;
-  out->logprobs = params.logprobs.value_or(-1);
-  out->prompt_logprobs = params.prompt_logprobs.value_or(-1);
+pinfer_sampling_params to_c_params(const SamplingParams& params) {
+  pinfer_sampling_params out{};
+  out.struct_size = sizeof(out);
+  out.temperature = params.temperature;
+  out.top_p = params.top_p;
+  out.top_k = params.top_k;
+  out.min_p = params.min_p;
+  out.presence_penalty = params.presence_penalty;
+  out.frequency_penalty = params.frequency_penalty;
+  out.repetition_penalty = params.repetition_penalty;
+  out.max_tokens = params.max_tokens;
+  out.min_tokens = params.min_tokens;
+  out.ignore_eos = params.ignore_eos;
+  out.skip_special_tokens = true;
+  out.logprobs = params.logprobs.value_or(-1);
+  out.prompt_logprobs = params.prompt_logprobs.value_or(-1);
+  return out;
 }
 
 size_t num_top(const std::vector<TokenLogprobs>& tokens) {
@@ -70,8 +92,8 @@ void write_logprobs(const std::vector<TokenLogprobs>& tokens,
   }
 }
 
-// Fills the caller's struct from `output`, whose memory must outlive the caller's use of it.
-void write_output(OutputForC* output, pinfer_output* out) {
+// The C struct of `output`, whose memory must outlive the caller's use of it.
+pinfer_output to_c_output(OutputForC* output) {
   const StreamOutput& piece = output->piece;
   const size_t num_listed = num_top(piece.logprobs) + num_top(piece.prompt_logprobs);
   output->top_token_ids.clear();
@@ -98,20 +120,19 @@ void write_output(OutputForC* output, pinfer_output* out) {
   all.decode_ms = piece.times.decode_ms;
   all.embedding = piece.embedding.data();
   all.num_embedding = piece.embedding.size();
-  all.struct_size = out->struct_size < sizeof(all) ? out->struct_size : sizeof(all);
-  std::memcpy(out, &all, all.struct_size);
+  all.struct_size = sizeof(all);
+  return all;
 }
 
 Status read_request(const pinfer_engine& engine, const pinfer_request_options& given,
                     GenerateRequest* request) {
-  if (given.prompt_token_ids == nullptr && given.num_prompt_token_ids > 0) {
-    return Status::invalid_argument("prompt_token_ids must not be NULL");
-  }
+  PINFER_RETURN_IF_ERROR(
+      check_array("prompt_token_ids", given.prompt_token_ids, given.num_prompt_token_ids));
   request->prompt_token_ids.assign(given.prompt_token_ids,
                                    given.prompt_token_ids + given.num_prompt_token_ids);
-  pinfer_sampling_params defaults;
-  pinfer_sampling_params_default(&engine, &defaults);
-  const pinfer_sampling_params params = read_options(given.sampling_params, defaults);
+  pinfer_sampling_params params = to_c_params(engine.engine->default_sampling_params());
+  PINFER_RETURN_IF_ERROR(read_options("sampling_params", given.sampling_params, &params));
+  PINFER_RETURN_IF_ERROR(check_arrays(params));
   request->sampling_params = read_sampling_params(params);
   for (size_t i = 0; i < params.num_stop; ++i) {
     request->text.stop.emplace_back(params.stop[i]);
@@ -139,21 +160,29 @@ RequestStream::Callback make_callback(pinfer_output_callback callback, void* use
                       .prompt_logprobs = {},
                       .top_token_ids = {},
                       .top_logprobs = {}};
-    pinfer_output output{};
-    output.struct_size = sizeof(output);
-    write_output(&memory, &output);
+    const pinfer_output output = to_c_output(&memory);
     callback(user_data, &output);
   };
 }
 
 }  // namespace pinfer
 
+using pinfer::check_array;
+using pinfer::check_given;
+using pinfer::check_struct;
+using pinfer::make_request;
+using pinfer::read_options;
 using pinfer::Status;
+using pinfer::write_options;
 
 pinfer_status pinfer_tokenize(const pinfer_engine* engine, const char* text, size_t text_size,
                               bool add_special_tokens, int32_t** token_ids, size_t* num_tokens,
                               pinfer_error** error) {
+  pinfer::clear(token_ids, num_tokens);
   return pinfer::guarded(error, [&]() -> Status {
+    PINFER_RETURN_IF_ERROR(
+        check_given({{"engine", engine}, {"token_ids", token_ids}, {"num_tokens", num_tokens}}));
+    PINFER_RETURN_IF_ERROR(check_array("text", text, text_size));
     PINFER_ASSIGN_OR_RETURN(
         const std::vector<int32_t> ids,
         engine->engine->text().tokenizer().encode({text, text_size}, add_special_tokens));
@@ -164,7 +193,10 @@ pinfer_status pinfer_tokenize(const pinfer_engine* engine, const char* text, siz
 pinfer_status pinfer_detokenize(const pinfer_engine* engine, const int32_t* token_ids,
                                 size_t num_tokens, bool skip_special_tokens, char** text,
                                 size_t* text_size, pinfer_error** error) {
+  pinfer::clear(text, text_size);
   return pinfer::guarded(error, [&]() -> Status {
+    PINFER_RETURN_IF_ERROR(check_given({{"engine", engine}, {"text", text}}));
+    PINFER_RETURN_IF_ERROR(check_array("token_ids", token_ids, num_tokens));
     PINFER_ASSIGN_OR_RETURN(
         const std::string decoded,
         engine->engine->text().tokenizer().decode({token_ids, num_tokens}, skip_special_tokens));
@@ -174,7 +206,9 @@ pinfer_status pinfer_detokenize(const pinfer_engine* engine, const int32_t* toke
 
 pinfer_status pinfer_token_bytes(const pinfer_engine* engine, int32_t token_id, char** bytes,
                                  size_t* size, pinfer_error** error) {
+  pinfer::clear(bytes, size);
   return pinfer::guarded(error, [&]() -> Status {
+    PINFER_RETURN_IF_ERROR(check_given({{"engine", engine}, {"bytes", bytes}, {"size", size}}));
     const pinfer::Tokenizer& tokenizer = engine->engine->text().tokenizer();
     return pinfer::copy_text(tokenizer.token_bytes(token_id), bytes, size);
   });
@@ -183,63 +217,88 @@ pinfer_status pinfer_token_bytes(const pinfer_engine* engine, int32_t token_id, 
 pinfer_status pinfer_render(const pinfer_engine* engine, const char* request_json,
                             size_t request_size, char** text, size_t* text_size,
                             pinfer_error** error) {
+  pinfer::clear(text, text_size);
   return pinfer::guarded(error, [&]() -> Status {
+    PINFER_RETURN_IF_ERROR(check_given({{"engine", engine}, {"text", text}}));
+    PINFER_RETURN_IF_ERROR(check_array("request_json", request_json, request_size));
     PINFER_ASSIGN_OR_RETURN(const std::string rendered,
                             engine->engine->text().render({request_json, request_size}));
     return pinfer::copy_text(rendered, text, text_size);
   });
 }
 
-void pinfer_sampling_params_init(pinfer_sampling_params* params) {
-  pinfer::write_sampling_params(pinfer::SamplingParams(), params);
+pinfer_status pinfer_sampling_params_init(pinfer_sampling_params* params, size_t struct_size) {
+  return pinfer::guarded(nullptr, [&]() -> Status {
+    return write_options(pinfer::to_c_params(pinfer::SamplingParams()), params, struct_size);
+  });
 }
 
-void pinfer_sampling_params_default(const pinfer_engine* engine, pinfer_sampling_params* params) {
-  pinfer::write_sampling_params(engine->engine->default_sampling_params(), params);
+pinfer_status pinfer_sampling_params_default(const pinfer_engine* engine,
+                                             pinfer_sampling_params* params, size_t struct_size) {
+  return pinfer::guarded(nullptr, [&]() -> Status {
+    PINFER_RETURN_IF_ERROR(check_given({{"engine", engine}}));
+    return write_options(pinfer::to_c_params(engine->engine->default_sampling_params()), params,
+                         struct_size);
+  });
 }
 
-void pinfer_request_options_init(pinfer_request_options* options) {
-  *options = pinfer_request_options();
-  options->struct_size = sizeof(*options);
+pinfer_status pinfer_request_options_init(pinfer_request_options* options, size_t struct_size) {
+  return pinfer::guarded(nullptr, [&]() -> Status {
+    return write_options(pinfer_request_options(), options, struct_size);
+  });
 }
 
 pinfer_status pinfer_submit(pinfer_engine* engine, const pinfer_request_options* options,
                             pinfer_request** request, pinfer_error** error) {
+  pinfer::clear(request);
   return pinfer::guarded(error, [&]() -> Status {
-    pinfer_request_options defaults;
-    pinfer_request_options_init(&defaults);
-    pinfer::GenerateRequest generate;
     PINFER_RETURN_IF_ERROR(
-        pinfer::read_request(*engine, pinfer::read_options(options, defaults), &generate));
-    auto handle = std::make_unique<pinfer_request>();
-    handle->engine = engine->engine;
-    PINFER_ASSIGN_OR_RETURN(handle->handle, engine->engine->submit(std::move(generate)));
-    *request = handle.release();
-    return Status();
+        check_given({{"engine", engine}, {"options", options}, {"request", request}}));
+    pinfer_request_options given{};
+    PINFER_RETURN_IF_ERROR(read_options("options", options, &given));
+    pinfer::GenerateRequest generate;
+    PINFER_RETURN_IF_ERROR(pinfer::read_request(*engine, given, &generate));
+    return make_request(*engine, given.output_callback != nullptr, request,
+                        [&] { return engine->engine->submit(std::move(generate)); });
   });
 }
 
 pinfer_status pinfer_request_next(pinfer_request* request, int64_t timeout_ms,
-                                  pinfer_output* output) {
-  std::optional<std::chrono::milliseconds> timeout;
-  if (timeout_ms >= 0) timeout = std::chrono::milliseconds(timeout_ms);
+                                  pinfer_output* output, size_t struct_size) {
   using ReadResult = pinfer::RequestStream::ReadResult;
-  switch (request->handle.stream->read(timeout, &request->output.piece)) {
-    case ReadResult::TIMED_OUT:
-      return PINFER_CANCELLED;
-    case ReadResult::ENDED:
-      return PINFER_NOT_FOUND;
-    case ReadResult::OUTPUT:
-      break;
-  }
-  pinfer::write_output(&request->output, output);
-  return PINFER_OK;
+  pinfer_status result = PINFER_OK;
+  const pinfer_status failure = pinfer::guarded(nullptr, [&]() -> Status {
+    PINFER_RETURN_IF_ERROR(check_given({{"request", request}}));
+    PINFER_RETURN_IF_ERROR(check_struct(output, struct_size));
+    if (request->has_callback) return Status::invalid_argument("the request has a callback");
+    std::optional<std::chrono::milliseconds> timeout;
+    if (timeout_ms >= 0) timeout = pinfer::milliseconds(timeout_ms);
+    switch (request->handle.stream->read(timeout, &request->output.piece)) {
+      case ReadResult::TIMED_OUT:
+        result = PINFER_TIMED_OUT;
+        return Status();
+      case ReadResult::ENDED:
+        result = PINFER_ENDED;
+        return Status();
+      case ReadResult::OUTPUT:
+        break;
+    }
+    pinfer_output all = pinfer::to_c_output(&request->output);
+    all.struct_size = std::min(struct_size, sizeof(all));
+    pinfer::write_struct(all, output, struct_size);
+    return Status();
+  });
+  return failure == PINFER_OK ? result : failure;
 }
 
 void pinfer_request_abort(pinfer_request* request) {
-  if (const std::shared_ptr<pinfer::Engine> engine = request->engine.lock()) {
-    engine->abort(request->handle.id);
-  }
+  if (request == nullptr) return;
+  pinfer::guarded(nullptr, [&]() -> Status {
+    if (const std::shared_ptr<pinfer::Engine> engine = request->engine.lock()) {
+      engine->abort(request->handle.id);
+    }
+    return Status();
+  });
 }
 
 void pinfer_request_free(pinfer_request* request) {

@@ -6,6 +6,7 @@
 #include "csrc/threads/cpu_count.h"
 #include "engine/bad_words.h"
 #include "engine/cache_size.h"
+#include "engine/signal_mask.h"
 #include "executor/model_runner.h"
 
 namespace pinfer {
@@ -109,7 +110,10 @@ Status Engine::load_model() {
   }
   PINFER_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::load(bundle_, *provider));
   PINFER_ASSIGN_OR_RETURN(std::unique_ptr<KVCacheMemory> memory, KVCacheMemory::create(shape));
-  pool_ = std::make_unique<ThreadPool>(config_.threads);
+  {
+    const SignalMask mask;
+    pool_ = std::make_unique<ThreadPool>(config_.threads);
+  }
   auto runner = std::make_unique<ModelRunner>(std::move(model), kv_cache_config, std::move(memory),
                                               pool_.get());
   vocab_size_ = manifest.vocab_size;
@@ -128,6 +132,7 @@ void Engine::make_core(KVCacheConfig kv_cache_config, std::unique_ptr<Executor> 
 }
 
 void Engine::start() {
+  const SignalMask mask;
   outputs_ = std::make_unique<OutputProcessor>(
       text_->tokenizer(), bundle_->manifest().eos_token_ids,
       [this](const std::string& id) { finish(id, RequestStatus::FINISHED_STOPPED); });

@@ -21,10 +21,10 @@ from typing import Any
 
 from pinfer.runtime.library import load_library
 
-OK, CANCELLED, NOT_FOUND = 0, 6, 2
+OK, TIMED_OUT, ENDED = 0, 6, 8
 STATUS_NAMES = (
     "ok", "invalid_argument", "not_found", "failed_precondition", "data_loss",
-    "resource_exhausted", "cancelled", "internal",
+    "resource_exhausted", "timed_out", "internal", "ended",
 )  # fmt: skip
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -52,10 +52,10 @@ class EngineOptions(ctypes.Structure):
         ("long_prefill_token_threshold", c_int32),
         ("scheduling_policy", c_char_p),
         ("enable_prefix_caching", c_bool),
-        ("threads", c_int32),
-        ("provider", c_char_p),
         ("verify", c_bool),
         ("text_only", c_bool),
+        ("threads", c_int32),
+        ("provider", c_char_p),
         ("max_queue", c_int32),
         ("max_queue_tokens", c_int64),
         ("log_callback", LogCallback),
@@ -92,24 +92,22 @@ class SamplingParams(ctypes.Structure):
         ("struct_size", c_size_t),
         ("temperature", c_double),
         ("top_p", c_double),
-        ("top_k", c_int32),
         ("min_p", c_double),
         ("presence_penalty", c_double),
         ("frequency_penalty", c_double),
         ("repetition_penalty", c_double),
-        ("has_seed", c_bool),
-        ("seed", c_int64),
+        ("top_k", c_int32),
         ("max_tokens", c_int32),
         ("min_tokens", c_int32),
+        ("has_seed", c_bool),
         ("ignore_eos", c_bool),
+        ("include_stop_str_in_output", c_bool),
+        ("skip_special_tokens", c_bool),
+        ("seed", c_int64),
         ("stop_token_ids", POINTER(c_int32)),
         ("num_stop_token_ids", c_size_t),
         ("stop", POINTER(c_char_p)),
         ("num_stop", c_size_t),
-        ("include_stop_str_in_output", c_bool),
-        ("skip_special_tokens", c_bool),
-        ("logprobs", c_int32),
-        ("prompt_logprobs", c_int32),
         ("logit_bias_token_ids", POINTER(c_int32)),
         ("logit_bias_values", POINTER(c_double)),
         ("num_logit_bias", c_size_t),
@@ -117,6 +115,8 @@ class SamplingParams(ctypes.Structure):
         ("num_allowed_token_ids", c_size_t),
         ("bad_words", POINTER(c_char_p)),
         ("num_bad_words", c_size_t),
+        ("logprobs", c_int32),
+        ("prompt_logprobs", c_int32),
     )
 
 
@@ -162,10 +162,10 @@ class RequestOptions(ctypes.Structure):
         ("num_prompt_token_ids", c_size_t),
         ("sampling_params", POINTER(SamplingParams)),
         ("priority", c_int32),
+        ("choice_index", c_int32),
         ("cache_salt", c_char_p),
         ("output_callback", OutputCallback),
         ("output_user_data", c_void_p),
-        ("choice_index", c_int32),
     )
 
 
@@ -184,10 +184,12 @@ class EmbedOptions(ctypes.Structure):
 
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "pinfer_version": (c_char_p, []),
+    "pinfer_abi_version": (c_int32, []),
+    "pinfer_status_name": (c_char_p, [c_int]),
     "pinfer_error_message": (c_char_p, [c_void_p]),
     "pinfer_error_free": (None, [c_void_p]),
     "pinfer_free": (None, [c_void_p]),
-    "pinfer_engine_options_init": (None, [POINTER(EngineOptions)]),
+    "pinfer_engine_options_init": (c_int, [POINTER(EngineOptions), c_size_t]),
     "pinfer_engine_open": (
         c_int,
         [c_char_p, POINTER(EngineOptions), POINTER(c_void_p), POINTER(c_void_p)],
@@ -195,7 +197,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "pinfer_engine_close": (None, [c_void_p]),
     "pinfer_engine_drain": (c_int, [c_void_p, c_int64, POINTER(c_void_p)]),
     "pinfer_engine_info_json": (c_char_p, [c_void_p]),
-    "pinfer_engine_metrics": (None, [c_void_p, POINTER(Metrics)]),
+    "pinfer_engine_metrics": (c_int, [c_void_p, POINTER(Metrics), c_size_t]),
     "pinfer_tokenize": (
         c_int,
         [c_void_p, c_char_p, c_size_t, c_bool, POINTER(POINTER(c_int32)), POINTER(c_size_t),
@@ -210,9 +212,9 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         c_int,
         [c_void_p, c_char_p, c_size_t, POINTER(c_void_p), POINTER(c_size_t), POINTER(c_void_p)],
     ),
-    "pinfer_sampling_params_init": (None, [POINTER(SamplingParams)]),
-    "pinfer_sampling_params_default": (None, [c_void_p, POINTER(SamplingParams)]),
-    "pinfer_request_options_init": (None, [POINTER(RequestOptions)]),
+    "pinfer_sampling_params_init": (c_int, [POINTER(SamplingParams), c_size_t]),
+    "pinfer_sampling_params_default": (c_int, [c_void_p, POINTER(SamplingParams), c_size_t]),
+    "pinfer_request_options_init": (c_int, [POINTER(RequestOptions), c_size_t]),
     "pinfer_submit": (
         c_int,
         [c_void_p, POINTER(RequestOptions), POINTER(c_void_p), POINTER(c_void_p)],
@@ -222,22 +224,44 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         [c_void_p, c_char_p, c_size_t, c_char_p, POINTER(POINTER(c_int32)), POINTER(c_size_t),
          POINTER(c_void_p)],
     ),
-    "pinfer_embed_options_init": (None, [POINTER(EmbedOptions)]),
+    "pinfer_embed_options_init": (c_int, [POINTER(EmbedOptions), c_size_t]),
     "pinfer_embed": (
         c_int,
         [c_void_p, POINTER(EmbedOptions), POINTER(c_void_p), POINTER(c_void_p)],
     ),
-    "pinfer_request_next": (c_int, [c_void_p, c_int64, POINTER(Output)]),
+    "pinfer_request_next": (c_int, [c_void_p, c_int64, POINTER(Output), c_size_t]),
     "pinfer_request_abort": (None, [c_void_p]),
     "pinfer_request_free": (None, [c_void_p]),
     "pinfer_verify": (c_int, [c_char_p, POINTER(c_void_p)]),
 }  # fmt: skip
 
 
+# Of pinfer.h: the version of the interface that is declared here.
+ABI_VERSION = 1
+
+
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """libpinfer with its functions declared."""
-    return load_library(_FUNCTIONS)
+    loaded = load_library(_FUNCTIONS)
+    if loaded.pinfer_abi_version() != ABI_VERSION:
+        raise ImportError(
+            f"{loaded._name}: expected version {ABI_VERSION} of the interface, "
+            f"found {loaded.pinfer_abi_version()}"
+        )
+    return loaded
+
+
+def initialized(struct: Any, function: Callable[..., int], *arguments: Any) -> Any:
+    """The struct, filled by a function that takes it and its size last. Raises Error."""
+    status = function(*arguments, ctypes.byref(struct), ctypes.sizeof(struct))
+    if status != OK:
+        raise Error(status_name(status), f"{function.__name__} failed")
+    return struct
+
+
+def status_name(status: int) -> str:
+    return STATUS_NAMES[status] if status < len(STATUS_NAMES) else f"status {status}"
 
 
 def call(function: Callable[..., int], *arguments: Any) -> None:
@@ -248,7 +272,7 @@ def call(function: Callable[..., int], *arguments: Any) -> None:
         return
     message = library().pinfer_error_message(error) or b"unknown error"
     library().pinfer_error_free(error)
-    raise Error(STATUS_NAMES[status], message.decode("utf-8", "replace"))
+    raise Error(status_name(status), message.decode("utf-8", "replace"))
 
 
 def take_text(function: Callable[..., int], *arguments: Any) -> str:

@@ -74,14 +74,18 @@ class Generation:
         if self._handle is None:
             return None
         remaining = None if timeout is None else int(timeout * 1000)
-        output = c_api.Output(struct_size=ctypes.sizeof(c_api.Output))
+        output = c_api.Output()
         while True:
             wait = _WAIT_MILLISECONDS if remaining is None else min(remaining, _WAIT_MILLISECONDS)
-            status = c_api.library().pinfer_request_next(self._handle, wait, byref(output))
+            status = c_api.library().pinfer_request_next(
+                self._handle, wait, byref(output), ctypes.sizeof(output)
+            )
             if status == c_api.OK:
                 break
-            if status == c_api.NOT_FOUND:
+            if status == c_api.ENDED:
                 return None
+            if status != c_api.TIMED_OUT:
+                raise Error(c_api.status_name(status), "the next output cannot be read")
             if remaining is not None:
                 remaining -= wait
                 if remaining <= 0:
@@ -136,10 +140,11 @@ class Engine:
     ) -> None:
         self._handle: ctypes.c_void_p | None = None
         library = c_api.library()
-        c_options = c_api.EngineOptions()
-        library.pinfer_engine_options_init(byref(c_options))
+        c_options = c_api.initialized(c_api.EngineOptions(), library.pinfer_engine_options_init)
         for name, value in options.items():
-            if name not in _ENGINE_FIELDS or name.endswith(("_callback", "_user_data", "_size_")):
+            if name not in _ENGINE_FIELDS or name.endswith(
+                ("_callback", "_user_data", "struct_size")
+            ):
                 raise TypeError(f"Engine() has no option {name!r}")
             setattr(c_options, name, value.encode() if isinstance(value, str) else value)
         # Kept as long as the engine, which calls it.
@@ -177,8 +182,8 @@ class Engine:
 
     def metrics(self) -> dict[str, int]:
         """Counters and gauges at this moment."""
-        metrics = c_api.Metrics(struct_size=ctypes.sizeof(c_api.Metrics))
-        c_api.library().pinfer_engine_metrics(self._opened(), byref(metrics))
+        function = c_api.library().pinfer_engine_metrics
+        metrics = c_api.initialized(c_api.Metrics(), function, self._opened())
         return {name: getattr(metrics, name) for name, *_ in metrics._fields_[1:]}
 
     def drain(self, timeout: float | None = None) -> bool:
@@ -187,7 +192,7 @@ class Engine:
         try:
             c_api.call(c_api.library().pinfer_engine_drain, self._opened(), milliseconds)
         except Error as error:
-            if error.status == "cancelled":
+            if error.status == "timed_out":
                 return False
             raise
         return True
@@ -236,8 +241,7 @@ class Engine:
         params, kept = self._sampling_params(sampling)
         ids = _int32_array(token_ids)
         library = c_api.library()
-        options = c_api.RequestOptions()
-        library.pinfer_request_options_init(byref(options))
+        options = c_api.initialized(c_api.RequestOptions(), library.pinfer_request_options_init)
         options.prompt_token_ids = ids
         options.num_prompt_token_ids = len(ids)
         options.sampling_params = ctypes.pointer(params)
@@ -314,8 +318,7 @@ class Engine:
         is_text = isinstance(text, str)
         ids = _int32_array(self.tokenize_to_embed(text, prompt_name) if is_text else text)
         library = c_api.library()
-        options = c_api.EmbedOptions()
-        library.pinfer_embed_options_init(byref(options))
+        options = c_api.initialized(c_api.EmbedOptions(), library.pinfer_embed_options_init)
         options.token_ids = ids
         options.num_token_ids = len(ids)
         options.dimensions = dimensions
@@ -342,8 +345,8 @@ class Engine:
 
     def _sampling_params(self, given: dict[str, Any]) -> tuple[c_api.SamplingParams, list[Any]]:
         """The struct, and the arrays that it points to."""
-        params = c_api.SamplingParams()
-        c_api.library().pinfer_sampling_params_default(self._opened(), byref(params))
+        function = c_api.library().pinfer_sampling_params_default
+        params = c_api.initialized(c_api.SamplingParams(), function, self._opened())
         kept: list[Any] = []
         for name, value in given.items():
             if name in _NUMBERS:

@@ -176,9 +176,9 @@ def test_structs_are_as_large_as_the_header_says(engine):
         (c_api.RequestOptions, library.pinfer_request_options_init),
         (c_api.EmbedOptions, library.pinfer_embed_options_init),
     ):
-        filled = struct()
-        init(filled)
-        assert filled.struct_size == c_api.ctypes.sizeof(struct), struct.__name__
+        size = c_api.ctypes.sizeof(struct)
+        assert init(struct(), size) == c_api.OK, struct.__name__
+        assert c_api.STATUS_NAMES[init(struct(), size - 1)] == "invalid_argument"
 
 
 def test_info_and_metrics(engine):

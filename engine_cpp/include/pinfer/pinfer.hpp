@@ -34,7 +34,8 @@ namespace detail {
 // Throws what *error says, and frees it.
 inline void check(pinfer_status status, pinfer_error* error) {
   if (status == PINFER_OK) return;
-  const std::string message = error == nullptr ? "unknown error" : pinfer_error_message(error);
+  const std::string message =
+      error == nullptr ? pinfer_status_name(status) : pinfer_error_message(error);
   pinfer_error_free(error);
   throw Error(status, message);
 }
@@ -62,12 +63,12 @@ std::string take_text(Call&& function) {
 }  // namespace detail
 
 struct EngineOptions : pinfer_engine_options {
-  EngineOptions() { pinfer_engine_options_init(this); }
+  EngineOptions() { pinfer_engine_options_init(this, sizeof(pinfer_engine_options)); }
 };
 
 // Sampling parameters with their lists. Engine::default_sampling_params() gives the model's.
 struct SamplingParams : pinfer_sampling_params {
-  SamplingParams() { pinfer_sampling_params_init(this); }
+  SamplingParams() { pinfer_sampling_params_init(this, sizeof(pinfer_sampling_params)); }
   std::vector<int32_t> stop_tokens;
   std::vector<std::string> stop_strings;
   std::vector<std::pair<int32_t, double>> logit_biases;  // token id, what is added to its logit
@@ -111,10 +112,13 @@ class Request {
   }
 
   // Waits for new output; none if timeout_ms (-1: no limit) passed, or after the last piece.
+  // REQUIRES: the request has no callback.
   std::optional<Output> next(int64_t timeout_ms = -1) {
     pinfer_output output{};
-    output.struct_size = sizeof(output);
-    if (pinfer_request_next(request_.get(), timeout_ms, &output) != PINFER_OK) return std::nullopt;
+    const pinfer_status status =
+        pinfer_request_next(request_.get(), timeout_ms, &output, sizeof(output));
+    if (status == PINFER_TIMED_OUT || status == PINFER_ENDED) return std::nullopt;
+    if (status != PINFER_OK) throw Error(status, pinfer_status_name(status));
     return read_output(output);
   }
 
@@ -254,7 +258,9 @@ class Engine {
 
   SamplingParams default_sampling_params() const {
     SamplingParams params;
-    pinfer_sampling_params_default(engine_.get(), &params);
+    detail::check(
+        pinfer_sampling_params_default(engine_.get(), &params, sizeof(pinfer_sampling_params)),
+        nullptr);
     return params;
   }
 
@@ -282,7 +288,7 @@ class Engine {
     c_params.bad_words = bad_words.data();
     c_params.num_bad_words = bad_words.size();
     pinfer_request_options options;
-    pinfer_request_options_init(&options);
+    pinfer_request_options_init(&options, sizeof(options));
     options.prompt_token_ids = prompt_token_ids.data();
     options.num_prompt_token_ids = prompt_token_ids.size();
     options.sampling_params = &c_params;
@@ -319,7 +325,7 @@ class Engine {
   // The embedding comes with the request's only output.
   Request embed(const std::vector<int32_t>& token_ids, EmbedOptions embed_options = {}) {
     pinfer_embed_options options;
-    pinfer_embed_options_init(&options);
+    pinfer_embed_options_init(&options, sizeof(options));
     options.token_ids = token_ids.data();
     options.num_token_ids = token_ids.size();
     options.dimensions = embed_options.dimensions;
@@ -340,15 +346,18 @@ class Engine {
 
   // False if requests were still running when the time (-1: no limit) ran out.
   bool drain(int64_t timeout_ms = -1) {
-    return pinfer_engine_drain(engine_.get(), timeout_ms, nullptr) == PINFER_OK;
+    pinfer_error* error = nullptr;
+    const pinfer_status status = pinfer_engine_drain(engine_.get(), timeout_ms, &error);
+    if (status != PINFER_TIMED_OUT) detail::check(status, error);
+    pinfer_error_free(error);
+    return status == PINFER_OK;
   }
 
   std::string info_json() const { return pinfer_engine_info_json(engine_.get()); }
 
   pinfer_metrics metrics() const {
     pinfer_metrics metrics{};
-    metrics.struct_size = sizeof(metrics);
-    pinfer_engine_metrics(engine_.get(), &metrics);
+    detail::check(pinfer_engine_metrics(engine_.get(), &metrics, sizeof(metrics)), nullptr);
     return metrics;
   }
 

@@ -24,11 +24,11 @@ int main(int argc, char** argv) {
   }
 
   pinfer_sampling_params params;
-  pinfer_sampling_params_default(engine, &params);
+  pinfer_sampling_params_default(engine, &params, sizeof(params));
   params.temperature = 0;
   params.max_tokens = 32;
   pinfer_request_options options;
-  pinfer_request_options_init(&options);
+  pinfer_request_options_init(&options, sizeof(options));
   options.prompt_token_ids = ids;
   options.num_prompt_token_ids = num_ids;
   options.sampling_params = &params;
@@ -37,8 +37,7 @@ int main(int argc, char** argv) {
   pinfer_free(ids);
 
   pinfer_output output;
-  output.struct_size = sizeof(output);
-  while (pinfer_request_next(request, -1, &output) == PINFER_OK) {
+  while (pinfer_request_next(request, -1, &output, sizeof(output)) == PINFER_OK) {
     fwrite(output.text, 1, output.text_size, stdout);
     fflush(stdout);
     if (output.error_message != NULL) fprintf(stderr, "error: %s\n", output.error_message);
