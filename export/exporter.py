@@ -20,7 +20,13 @@ from pinfer.export.artifact_cache import ArtifactCache, default_cache_folder
 from pinfer.export.bundle_writer import BundleWriter
 from pinfer.export.calibration import CalibratedTensors
 from pinfer.export.checkpoint import Checkpoint
-from pinfer.export.config import GROUP_SIZES, ExportConfig
+from pinfer.export.choices import (
+    choose_dtype,
+    choose_formats,
+    choose_max_model_len,
+    choose_task,
+)
+from pinfer.export.config import ExportConfig
 from pinfer.export.errors import ExportError
 from pinfer.export.evaluation import Windows, evaluate, read_windows
 from pinfer.export.gguf_file import read_gguf
@@ -32,12 +38,7 @@ from pinfer.export.part import Part
 from pinfer.export.part_check import check_part
 from pinfer.export.providers import check_provider, missing_symbols, providers_for
 from pinfer.export.result_cache import ResultCache
-from pinfer.export.sentence_transformers import (
-    Pooling,
-    is_embedding_model,
-    longest_input,
-    read_pooling,
-)
+from pinfer.export.sentence_transformers import read_pooling
 from pinfer.export.text import TextPart, add_text, build_text, text_entry, text_manifest
 from pinfer.export.text_proof import prove_text
 from pinfer.export.weights import (
@@ -47,11 +48,8 @@ from pinfer.export.weights import (
     write_weights,
 )
 from pinfer.runtime.bundle.manifest import FORMAT_VERSION
-from pinfer.runtime.weight_format import WeightFormat
 
 BLOCK_SIZE = 16
-DEFAULT_DTYPES = {"float32": "float32", "bfloat16": "bfloat16", "float16": "bfloat16",
-                  "quantized": "bfloat16"}  # fmt: skip
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 ARTIFACT_BYTES = 16 << 20  # more than all artifacts of a bundle take, for the disk check
 
@@ -71,17 +69,16 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
     checkpoint = read_checkpoint(config.model, text_only=config.only == "text")
     if config.only == "text":
         return _export_text(config, checkpoint, progress)
-    embeds = _embeds(config, checkpoint)
-    if config.calibrate is not None and config.quantize != "int4":
-        raise ExportError(f"--calibrate is about rounding to int4; --quantize is {config.quantize}")
+    task = choose_task(config, checkpoint)
+    embeds = task == "embed"
     spec = read_spec(checkpoint, embeds)
     pooling = (
         read_pooling(config.model, spec.hidden_size, checkpoint.pooling_mode) if embeds else None
     )
-    dtype_name = _dtype_name(config, checkpoint)
-    formats = weight_formats(config, dtype_name, checkpoint)
+    dtype_name = choose_dtype(config, checkpoint)
+    formats = choose_formats(config, dtype_name, checkpoint)
     kv_dtype = config.kv_dtype or dtype_name
-    max_model_len = _max_model_len(config, spec, checkpoint, pooling)
+    max_model_len = choose_max_model_len(config, spec, checkpoint, pooling)
     weights = plan_weights(spec, checkpoint, formats, embeds)
     rotaries = [rotary.for_length(max_model_len) for rotary in spec.rotaries]
     for warning in (*checkpoint.warnings, *weights.warnings):
@@ -145,7 +142,7 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
             formats,
             kv_dtype,
             max_model_len,
-            writer.path("weights.safetensors"),
+            writer.folder / "weights.safetensors",
             progress,
         )
         progress("write", 0, 1)
@@ -156,7 +153,7 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
             "exporter_version": version("pinfer"),
             "torch_version": torch.__version__.split("+")[0],
             "parts": ["model", "text"],
-            "task": "generate" if pooling is None else "embed",
+            "task": task,
             **({} if pooling is None else {"pooling": pooling.entry()}),
             "model": {
                 **_model_entry(checkpoint, spec, dtype_name, max_model_len),
@@ -327,63 +324,6 @@ def _check_part(
         progress(f"warning: {part.name} is not checked: this machine lacks {cpu_isa}", 0, 0)
     else:
         check_part(part, built, max_model_len)
-
-
-def _dtype_name(config: ExportConfig, checkpoint: Checkpoint) -> str:
-    if config.dtype is not None:
-        return config.dtype
-    if checkpoint.dtype not in DEFAULT_DTYPES:
-        raise ExportError(
-            f"{checkpoint.source}: weights are {checkpoint.dtype};"
-            " choose --dtype float32 or bfloat16"
-        )
-    return DEFAULT_DTYPES[checkpoint.dtype]
-
-
-def weight_formats(config: ExportConfig, dtype: str, checkpoint: Checkpoint) -> WeightFormats:
-    """What the options ask for: linear weights of the layers, embedding and head."""
-    group_size = config.group_size or _stored_group_size(checkpoint) or min(GROUP_SIZES)
-
-    def format_of(name: str | None) -> WeightFormat:
-        if name in (None, "none"):
-            return WeightFormat(dtype)
-        return WeightFormat(name, group_size if name == "int4" else 0)
-
-    if config.quantize is None:
-        return WeightFormats(format_of(None), format_of(None))
-    return WeightFormats(format_of(config.quantize), format_of(config.quantize_embedding))
-
-
-def _stored_group_size(checkpoint: Checkpoint) -> int | None:
-    """The largest of GROUP_SIZES that the groups of a quantised checkpoint can be cut into."""
-    stored = checkpoint.tensors.group_size()
-    return max((size for size in GROUP_SIZES if stored and stored % size == 0), default=None)
-
-
-def _embeds(config: ExportConfig, checkpoint: Checkpoint) -> bool:
-    embeds = config.task == "embed" or (
-        config.task is None
-        and (checkpoint.pooling_mode is not None or is_embedding_model(config.model))
-    )
-    if embeds and config.evaluate is not None:
-        raise ExportError("--eval measures how well a model generates, and the task is embed")
-    return embeds
-
-
-def _max_model_len(
-    config: ExportConfig, spec: ModelSpec, checkpoint: Checkpoint, pooling: Pooling | None
-) -> int:
-    if config.max_model_len is None:
-        longest = None
-        if pooling is not None:
-            longest = longest_input(config.model, checkpoint.tokenizer_config)
-        return min(spec.max_position_embeddings, longest or spec.max_position_embeddings)
-    if config.max_model_len > spec.max_position_embeddings:
-        raise ExportError(
-            f"--max-model-len {config.max_model_len} is more than the model's"
-            f" max_position_embeddings {spec.max_position_embeddings}"
-        )
-    return config.max_model_len
 
 
 def _check_disk(folder: Path, weights: WeightsPlan) -> None:

@@ -15,10 +15,11 @@ from gguf import GGMLQuantizationType as Kind
 from safetensors.torch import load_file, save_file
 
 import pinfer as binding
+from pinfer.export.choices import choose_formats
 from pinfer.export.config import ExportConfig
 from pinfer.export.errors import ExportError
 from pinfer.export.evaluation import read_windows
-from pinfer.export.exporter import export, read_checkpoint, weight_formats
+from pinfer.export.exporter import export, read_checkpoint
 from pinfer.export.models.registry import read_spec
 from pinfer.export.packed_tensors import PackedTensors
 from pinfer.export.quantized_checkpoint import QuantizedSource
@@ -54,7 +55,7 @@ def planned(path, quantize, **options):
     )
     checkpoint = read_checkpoint(path)
     spec = read_spec(checkpoint)
-    formats = weight_formats(config, "float32", checkpoint)
+    formats = choose_formats(config, "float32", checkpoint)
     return checkpoint, formats, plan_weights(spec, checkpoint, formats)
 
 
