@@ -6,6 +6,8 @@ import signal
 import subprocess
 import time
 
+from json_lines import json_lines
+
 
 def run(pinfer, *arguments, stdin="", timeout=60):
     return subprocess.run(
@@ -81,7 +83,7 @@ def test_seed_repeats_and_differs(pinfer, tied_bundle):
         for seed in (7, 7, 8)
     ]
     result = run(pinfer, "batch", tied_bundle, stdin="\n".join(map(json.dumps, lines)))
-    first, again, other = (json.loads(line)["ids"] for line in result.stdout.splitlines())
+    first, again, other = (answer["ids"] for answer in json_lines(result.stdout))
     assert first == again != other
     alone = run(pinfer, "batch", tied_bundle, stdin=json.dumps(lines[0]))
     assert json.loads(alone.stdout)["ids"] == first
@@ -108,7 +110,7 @@ def test_batch_answers_every_line_in_order(pinfer, tied_bundle):
     ]  # fmt: skip
     result = run(pinfer, "batch", tied_bundle, stdin="\n".join(lines) + "\n")
     assert result.returncode == 0, result.stderr
-    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    answers = json_lines(result.stdout)
     assert len(answers) == len(lines)
     for answer, part in zip(answers, parts, strict=True):
         if part is None:
@@ -145,14 +147,15 @@ def test_more_requests_than_blocks_all_finish(pinfer, tied_bundle):
         "--max-num-batched-tokens", "48", stdin="\n".join(lines),
     )  # fmt: skip
     assert roomy.returncode == small.returncode == 0, small.stderr
-    assert [json.loads(x)["ids"] for x in small.stdout.splitlines()] == [
-        json.loads(x)["ids"] for x in roomy.stdout.splitlines()
-    ]
+    found, expected = (
+        [answer["ids"] for answer in json_lines(result.stdout)] for result in (small, roomy)
+    )
+    assert found == expected
 
 
 def test_text_commands(pinfer, tied_bundle):
     result = run(pinfer, "tokenize", tied_bundle, stdin='"hi"\n{"text": "é</s>"}\n7\n')
-    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    answers = json_lines(result.stdout)
     assert result.returncode == 0 and len(answers) == 3
     assert len(answers[0]["ids"]) == 2 and answers[1]["ids"][-1] == 2 and "error" in answers[2]
     lines = [
@@ -161,7 +164,7 @@ def test_text_commands(pinfer, tied_bundle):
         json.dumps({"ids": [12345]}),
     ]
     result = run(pinfer, "detokenize", tied_bundle, stdin="\n".join(lines))
-    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    answers = json_lines(result.stdout)
     assert answers[0] == {"text": "é"} and answers[1] == {"text": "é</s>"}
     assert "12345" in answers[2]["error"]
 

@@ -12,6 +12,7 @@ import gguf_checkpoints
 import numpy as np
 import pytest
 import tiny_models
+from json_lines import json_lines
 
 import pinfer as binding
 from pinfer.runtime.bundle.manifest import read_manifest
@@ -66,7 +67,7 @@ def run(pinfer, *arguments, lines=()):
 def embed_lines(pinfer, bundle, lines, *flags):
     result = run(pinfer, "embed", bundle, *flags, lines=lines)
     assert result.returncode == 0, result.stderr
-    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    answers = json_lines(result.stdout)
     assert len(answers) == len(lines)
     return answers
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from json_lines import json_lines
 from logits import LogitsTool, chunk
 
 TOLERANCE = 2e-4  # of the logits' scale
@@ -89,7 +90,7 @@ def test_greedy_ids(model, pinfer):
     command = [pinfer, "batch", bundle, "--max-num-batched-tokens", "24", "--max-num-seqs", "4"]
     result = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    answers = json_lines(result.stdout)
     for prompt, answer in zip([start, *prompts], answers, strict=True):
         assert len(answer["ids"]) == 90, answer
         logits = reference_logits(reference, prompt + answer["ids"])

@@ -11,6 +11,7 @@ import pytest
 import registry_models
 import tiny_models
 import torch
+from json_lines import json_lines
 from logits import LogitsTool, chunk
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -77,7 +78,7 @@ def test_greedy_ids_equal_transformers(reference, bundle, pinfer):
         [pinfer, "batch", bundle], input="\n".join(lines), capture_output=True, text=True
     )
     assert result.returncode == 0, result.stderr
-    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    answers = json_lines(result.stdout)
     excused = 0
     for prompt, answer in zip(prompts, answers, strict=True):
         ids = answer["ids"]

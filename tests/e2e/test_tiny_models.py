@@ -7,6 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 import torch
+from json_lines import json_lines
 from logits import LogitsTool, chunk
 
 MARGIN = 1e-3  # a different token is excused where the reference's two best are this close
@@ -35,7 +36,7 @@ def test_greedy_ids_equal_transformers(tiny, pinfer):
         [pinfer, "batch", bundle], input="\n".join(lines), capture_output=True, text=True
     )
     assert result.returncode == 0, result.stderr
-    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    answers = json_lines(result.stdout)
     assert len(answers) == len(cases)
     for prompt, answer in zip(cases, answers, strict=True):
         assert answer["finish_reason"] == "length", answer
