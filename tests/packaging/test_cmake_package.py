@@ -1,5 +1,6 @@
 """Products that embed pinfer: with an installed tree, the Python package, the source tree."""
 
+import ctypes
 import os
 import re
 from pathlib import Path
@@ -94,6 +95,8 @@ def test_python_package(run, tmp_path, chat_bundle, expected):
     run("cmake", "--build", tmp_path)
     check_programs(run, tmp_path, ["c_with_pinfer", "cpp_with_pinfer"], chat_bundle, expected)
     assert not (tmp_path / "c_with_pinfer_static").exists()
+    # The plain name opens it, for who loads it by hand.
+    assert ctypes.CDLL(Path(prefix) / "lib" / "libpinfer.so").pinfer_abi_version() == 1
 
 
 def test_source_tree_configures(run, tmp_path):
