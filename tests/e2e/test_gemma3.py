@@ -40,4 +40,4 @@ def test_greedy_texts_of_transformers(path, bundle):
 def test_crowd_beyond_the_window(bundle):
     """Prompts of up to 900 tokens, in blocks for three of them: preempted, freed where the window
     has passed, found again in the prefix cache."""
-    check_crowd(bundle, (300, 262144), 640, 1024, 900, 60, count=24)
+    check_crowd(bundle, (300, 262144), 800, 1024, 900, 60, count=24)
