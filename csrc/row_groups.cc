@@ -16,21 +16,28 @@ constexpr int64_t kRowMultiple = 12;  // of every path's tile rows
 // Numbers below which preparing rows is not worth a fork-join.
 constexpr int64_t kSerialPrepare = 16 * 1024;
 
-// Panels of a piece of work, so that all threads end at about the same time. Few panels at a time
-// read fewer streams of weights at once, which is slower (by about this factor, measured).
+// The time of a piece of work in panels: tiles of one or two panels side by side read fewer streams
+// of weights at once, which is slower (by about this factor, measured), and a piece has a start.
+double piece_time(int64_t panels) {
+  constexpr double kOfRest[] = {0, 1.25, 2.2, 3.45};
+  constexpr double kStart = 0.1;
+  return static_cast<double>(panels / 4 * 4) + kOfRest[panels % 4] + kStart;
+}
+
+// Panels of a piece of work, so that all threads end at about the same time, and not long after
+// each other where one of them has less of its processor.
 int64_t panels_per_chunk(int64_t num_panels, int64_t num_passes, int64_t num_threads) {
-  constexpr struct {
-    int64_t panels;
-    double slowness;
-  } kChoices[] = {{16, 1.0}, {8, 1.0}, {4, 1.0}, {2, 1.1}, {1, 1.25}};
+  constexpr int64_t kChoices[] = {32, 24, 20, 18, 16, 14, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1};
+  constexpr double kUnevenness = 0.05;
   int64_t best = 1;
   double best_time = 1e300;
-  for (const auto& choice : kChoices) {
-    const int64_t pieces = (num_panels + choice.panels - 1) / choice.panels * num_passes;
+  for (const int64_t choice : kChoices) {
+    if (choice > num_panels && choice != 1) continue;
+    const int64_t pieces = (num_panels + choice - 1) / choice * num_passes;
     const int64_t rounds = (pieces + num_threads - 1) / num_threads;
-    const double time = static_cast<double>(rounds * choice.panels) * choice.slowness;
+    const double time = (static_cast<double>(rounds) + kUnevenness) * piece_time(choice);
     if (time < best_time) {
-      best = choice.panels;
+      best = choice;
       best_time = time;
     }
   }

@@ -141,10 +141,11 @@ struct AttentionImpl {
       return k_row[d / kPerStep * Panel::kElements + d % kPerStep];
     };
     if constexpr (Values::kScaled) {
-      reinterpret_cast<float*>(k_tile)[token] = quantize(
-          k, head_dim, [&](int64_t d, int32_t x) { k_place(d) = static_cast<KElement>(x); });
-      reinterpret_cast<float*>(v_tile)[token] =
-          quantize(v, head_dim, [&](int64_t d, int32_t x) { v_row[d] = static_cast<VElement>(x); });
+      int8_t integers[kMaxHeadDim];
+      int32_t sum;
+      reinterpret_cast<float*>(k_tile)[token] = quantize(k, head_dim, integers, &sum);
+      for (int64_t d = 0; d < head_dim; ++d) k_place(d) = integers[d];
+      reinterpret_cast<float*>(v_tile)[token] = quantize(v, head_dim, v_row, &sum);
     } else {
       for (int64_t d = 0; d < head_dim; ++d) k_place(d) = Values::from_float(k[d]);
       for (int64_t d = 0; d < head_dim; ++d) v_row[d] = Values::from_float(v[d]);
@@ -187,13 +188,10 @@ struct AttentionImpl {
                          float* scores) {
     constexpr const TileTable<Panel>& tiles = kTiles<Panel, Prefetch::NONE>;
     const int64_t steps = Panel::steps(task.head_dim);
-    const int wide = Simd::panels_for(r);
-    int64_t g = group_begin;
-    for (; g + wide <= group_end; g += wide) {
-      tiles.best[r]({q, q_stride, groups.k + g, steps, false, scores + g * kGroup, kPartitionSize});
-    }
-    for (; g < group_end; ++g) {
-      tiles.one_panel[r](
+    int size = largest_tile_size(r);
+    for (int64_t g = group_begin; g < group_end; g += 1 << size) {
+      while (g + (1 << size) > group_end) --size;
+      tiles.by_size[size][r](
           {q, q_stride, groups.k + g, steps, false, scores + g * kGroup, kPartitionSize});
     }
   }

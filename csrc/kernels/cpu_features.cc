@@ -22,14 +22,15 @@ CpuFeatures detect() {
   CpuFeatures features;
   unsigned a, b, c, d;
   if (!__get_cpuid(1, &a, &b, &c, &d)) return features;
-  const bool has_fma = (c >> 12) & 1, has_osxsave = (c >> 27) & 1, has_avx = (c >> 28) & 1;
+  const bool has_fma = (c >> 12) & 1, has_osxsave = (c >> 27) & 1, has_avx = (c >> 28) & 1,
+             has_f16c = (c >> 29) & 1;
   if (!has_osxsave || !has_avx) return features;
   const uint64_t state = enabled_register_state();
   const bool saves_ymm = (state & 0x6) == 0x6;
   const bool saves_zmm = (state & 0xe6) == 0xe6;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return features;
   const unsigned max_subleaf = a;
-  features.avx2 = saves_ymm && has_fma && ((b >> 5) & 1);
+  features.avx2 = saves_ymm && has_fma && has_f16c && ((b >> 5) & 1);
   const bool has_avx512 = ((b >> 16) & 1) && ((b >> 17) & 1) && ((b >> 30) & 1) && ((b >> 31) & 1);
   features.avx512 = features.avx2 && saves_zmm && has_avx512;
   features.avx512_vnni = features.avx512 && ((c >> 11) & 1);

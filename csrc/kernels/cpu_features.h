@@ -9,7 +9,7 @@ namespace pinfer {
 // Paths of our kernels, in ascending order of preference. On other than x86-64 only PORTABLE.
 enum class Isa {
   PORTABLE,     // any processor
-  AVX2,         // AVX2 and FMA
+  AVX2,         // AVX2, FMA and F16C
   AVX2_VNNI,    // and AVX-VNNI's dot products of bytes
   AVX512,       // AVX-512 F, BW, DQ, VL
   AVX512_VNNI,  // and its dot products of bytes
@@ -17,7 +17,7 @@ enum class Isa {
 };
 
 struct CpuFeatures {
-  bool avx2 = false;  // with FMA
+  bool avx2 = false;  // with FMA and F16C
   bool avx2_vnni = false;
   bool avx512 = false;  // F, BW, DQ and VL
   bool avx512_vnni = false;

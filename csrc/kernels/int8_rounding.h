@@ -30,27 +30,36 @@ inline float largest_magnitude(const float* x, int64_t k) {
   return result;
 }
 
-// x to integers of at most 127 in size, which `store(i, integer)` gets; returns the scale, NaN if x
-// holds what is not finite.
-template <class Store>
-inline float quantize(const float* x, int64_t k, const Store& store) {
+// x to integers of at most 127 in size; returns the scale, NaN if x holds what is not finite. *sum
+// becomes the integers' sum.
+inline float quantize(const float* x, int64_t k, int8_t* integers, int32_t* sum) {
   const float largest = largest_magnitude(x, k);
   const bool is_finite = largest < __builtin_inff();
   if (!is_finite || largest < kSmallestRowMaximum) {
-    for (int64_t i = 0; i < k; ++i) store(i, 0);
+    __builtin_memset(integers, 0, static_cast<size_t>(k));
+    *sum = 0;
     return is_finite ? 0.0f : __builtin_nanf("");
   }
-  const float inverse = 127.0f / largest;
-  alignas(64) int32_t integers[Simd::kLanes];
+  const Simd::F inverse = Simd::set1(127.0f / largest);
+  Simd::I sums = Simd::set1_int(0);
   int64_t i = 0;
   for (; i + Simd::kLanes <= k; i += Simd::kLanes) {
-    Simd::store_int(integers, Simd::to_int(Simd::mul(Simd::load(x + i), Simd::set1(inverse))));
-    for (int lane = 0; lane < Simd::kLanes; ++lane) store(i + lane, integers[lane]);
+    const Simd::I rounded = Simd::to_int(Simd::mul(Simd::load(x + i), inverse));
+    sums = Simd::add_int(sums, rounded);
+    Simd::store_bytes(integers + i, rounded);
   }
-  for (; i < k; ++i) {
-    Simd::store_int(integers, Simd::to_int(Simd::set1(x[i] * inverse)));
-    store(i, integers[0]);
+  if (i < k) {
+    float rest[Simd::kLanes] = {};
+    int8_t rest_integers[Simd::kLanes];
+    const auto count = static_cast<size_t>(k - i);
+    __builtin_memcpy(rest, x + i, count * sizeof(float));
+    const Simd::I rounded = Simd::to_int(Simd::mul(Simd::load(rest), inverse));
+    sums = Simd::add_int(sums, rounded);
+    Simd::store_bytes(rest_integers, rounded);
+    __builtin_memcpy(integers + i, rest_integers, count);
   }
+  // Exact: the sum of a row's part is a small integer.
+  *sum = static_cast<int32_t>(Simd::reduce_add(Simd::to_float(sums)));
   return largest / 127.0f;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "csrc/kernels/panel_tile.h"
+#include "csrc/kernels/store_tile.h"
 
 namespace pinfer {
 namespace {
@@ -40,11 +41,8 @@ struct LinearImpl {
   static void store_rows(const LinearTask& task, int64_t row_begin, int64_t rows, int64_t panel,
                          int64_t width, const float* sums) {
     const int64_t first = panel * kPanelWidth;
-    const int64_t count = task.n - first < width ? task.n - first : width;
-    for (int64_t row = 0; row < rows; ++row) {
-      __builtin_memcpy(task.out + (row_begin + row) * task.out_stride + first, sums + row * width,
-                       static_cast<size_t>(count) * sizeof(float));
-    }
+    store_tile(sums, width, rows, task.n - first < width ? task.n - first : width,
+               task.out + row_begin * task.out_stride + first, task.out_stride);
   }
 
   // Up to a tile's rows over `num_panels` panels side by side: every panel is read once.
@@ -120,12 +118,11 @@ struct LinearImpl {
       int64_t panel = panel_begin;
       if (rows <= Simd::kTileRows) {
         constexpr const TileTable<Panel>& tiles = kTiles<Panel, Prefetch::AHEAD>;
-        const int wide = Simd::panels_for(static_cast<int>(rows));
-        for (; panel + wide <= panel_end; panel += wide) {
-          multiply_few(task, row, rows, panel, wide, tiles.best[rows]);
-        }
-        for (; panel < panel_end; ++panel) {
-          multiply_few(task, row, rows, panel, 1, tiles.one_panel[rows]);
+        int size = largest_tile_size(static_cast<int>(rows));
+        while (panel < panel_end) {
+          while (panel + (1 << size) > panel_end) --size;
+          multiply_few(task, row, rows, panel, 1 << size, tiles.by_size[size][rows]);
+          panel += 1 << size;
         }
       } else {
         constexpr const TileTable<TilePanel>& tiles = kTiles<TilePanel, Prefetch::NEXT>;
@@ -134,7 +131,7 @@ struct LinearImpl {
           multiply_many(task, row, rows, panel, kWide, tiles.as_full);
         }
         for (; panel < panel_end; ++panel) {
-          multiply_many(task, row, rows, panel, 1, tiles.one_panel);
+          multiply_many(task, row, rows, panel, 1, tiles.by_size[0]);
         }
       }
     }

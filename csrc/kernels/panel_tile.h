@@ -140,7 +140,11 @@ struct BFloat16DotPanel {
   using TilePanel = BFloat16DotPanel;
   static Simd::F fma(W x, W w, Simd::F sum) { return Simd::bfloat16_dot(x, w, sum); }
   static void prepare(const float* x, int64_t k, X* prepared) {
-    for (int64_t i = 0; i < k; i += 2) {
+    int64_t i = 0;
+    for (; i + Simd::kLanes <= k; i += Simd::kLanes) {
+      Simd::store_bfloat16(prepared + i / 2, Simd::load(x + i));
+    }
+    for (; i < k; i += 2) {
       const uint32_t low = to_bfloat16(x[i]), high = i + 1 < k ? to_bfloat16(x[i + 1]) : 0;
       prepared[i / 2] = low | high << 16;
     }
@@ -226,10 +230,16 @@ void multiply_tile(const Tile<Panel>& tile) {
     }
   }
   int64_t offset = 0;
+  // Behind the panels' ends the next tile's panels are fetched, which lie behind these.
+  constexpr int64_t kStepBytes =
+      Panel::kElements * static_cast<int64_t>(sizeof(typename Panel::Element));
+  const int64_t last_own = tile.steps - kPrefetchBytes / kStepBytes;
+  int64_t ahead = 0;
   for (int64_t step = 0; step < tile.steps; ++step) {
     if constexpr (prefetch == Prefetch::AHEAD) {
+      if (step == last_own) ahead = panels[kPanels - 1] - panels[0];
 #pragma GCC unroll 16
-      for (int p = 0; p < kPanels; ++p) prefetch_ahead(panels[p] + offset);
+      for (int p = 0; p < kPanels; ++p) prefetch_ahead(panels[p] + offset + ahead);
     } else if constexpr (prefetch == Prefetch::NEXT) {
       __builtin_prefetch(next);
       next += tile.next_stride;
@@ -253,20 +263,36 @@ void multiply_tile(const Tile<Panel>& tile) {
 template <class Panel>
 using TileFunction = void (*)(const Tile<Panel>&);
 
-// The tile functions by number of rows (1 ... Simd::kTileRows): over one panel, over as many panels
-// as suit that number of rows, and over as many as suit a full tile.
+// Sizes of tiles: 1, 2, 4, ... panels side by side. The largest that suits that number of rows:
+constexpr int kMaxTileSizes = 4;
+inline int largest_tile_size(int rows) { return __builtin_ctz(Simd::panels_for(rows)); }
+
+// The tile functions by number of rows (1 ... Simd::kTileRows): by_size[i][rows] over 2^i panels,
+// up to largest_tile_size(rows) (Prefetch::NEXT: one panel only), and over as many as suit a full
+// tile.
 template <class Panel>
 struct TileTable {
-  TileFunction<Panel> one_panel[Simd::kTileRows + 1];
-  TileFunction<Panel> best[Simd::kTileRows + 1];
+  TileFunction<Panel> by_size[kMaxTileSizes][Simd::kTileRows + 1];
   TileFunction<Panel> as_full[Simd::kTileRows + 1];
 };
+
+template <class Panel, Prefetch prefetch, int kRows, int kSize = 0>
+constexpr void fill_tile_sizes(TileTable<Panel>* table) {
+  static_assert(kSize < kMaxTileSizes);
+  table->by_size[kSize][kRows] = multiply_tile<Panel, prefetch, kRows, 1 << kSize>;
+  if constexpr (2 << kSize <= Simd::panels_for(kRows)) {
+    fill_tile_sizes<Panel, prefetch, kRows, kSize + 1>(table);
+  }
+}
 
 template <class Panel, Prefetch prefetch, int kRows>
 constexpr void fill_tile_table(TileTable<Panel>* table) {
   constexpr int kFull = Simd::panels_for(Simd::kTileRows);
-  table->one_panel[kRows] = multiply_tile<Panel, prefetch, kRows, 1>;
-  table->best[kRows] = multiply_tile<Panel, prefetch, kRows, Simd::panels_for(kRows)>;
+  if constexpr (prefetch == Prefetch::NEXT) {
+    table->by_size[0][kRows] = multiply_tile<Panel, prefetch, kRows, 1>;
+  } else {
+    fill_tile_sizes<Panel, prefetch, kRows>(table);
+  }
   table->as_full[kRows] = multiply_tile<Panel, prefetch, kRows, kFull>;
   if constexpr (kRows > 1) fill_tile_table<Panel, prefetch, kRows - 1>(table);
 }

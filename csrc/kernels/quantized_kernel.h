@@ -13,6 +13,7 @@
 
 #include "csrc/kernels/int8_rounding.h"
 #include "csrc/kernels/quantized_weight.h"
+#include "csrc/kernels/store_tile.h"
 
 namespace pinfer {
 namespace {
@@ -21,14 +22,11 @@ constexpr int kByteVectors = static_cast<int>(kPanelWidth) / Simd::kLanes;  // o
 constexpr int64_t kVectorBytes = 4 * Simd::kLanes;
 constexpr int64_t kQuantizedPrefetchBytes = 2048;
 
-inline Simd::F load_float16(const uint16_t* p) {
-  // Exponents are moved by a multiplication, which also does for subnormal numbers.
-  const Simd::I bits = Simd::as_int(Simd::load_bfloat16(p));
-  const Simd::I magnitude =
-      Simd::template shift_right_arithmetic<3>(Simd::and_int(bits, Simd::set1_int(0x7fff0000)));
-  const Simd::I sign = Simd::and_int(bits, Simd::set1_int(static_cast<int32_t>(0x80000000u)));
-  const Simd::F value = Simd::mul(Simd::as_float(magnitude), Simd::set1(0x1p112f));
-  return Simd::as_float(Simd::or_int(Simd::as_int(value), sign));
+// How far ahead of a panel's `offset` to fetch: behind the panels' ends the next tile's panels,
+// which lie behind these.
+inline int64_t prefetch_distance(int64_t offset, int64_t panel_bytes, int num_panels) {
+  const bool is_own = offset + kQuantizedPrefetchBytes < panel_bytes;
+  return kQuantizedPrefetchBytes + (is_own ? 0 : (num_panels - 1) * panel_bytes);
 }
 
 inline Simd::I broadcast_bytes(const uint8_t* p) {
@@ -74,17 +72,13 @@ struct Int8Kernel {
 
   static void prepare(const float* x, int64_t k, int64_t, void* prepared) {
     auto* scales = static_cast<uint8_t*>(prepared);
-    uint8_t* bytes = scales + padded_row_bytes(groups(k) * 8);
+    auto* bytes = reinterpret_cast<int8_t*>(scales + padded_row_bytes(groups(k) * 8));
     __builtin_memset(bytes, 0, static_cast<size_t>(groups(k) * kQuantizedGroup));
     for (int64_t group = 0; group < groups(k); ++group) {
       const int64_t begin = group * kQuantizedGroup;
       const int64_t left = k - begin < kQuantizedGroup ? k - begin : kQuantizedGroup;
       int32_t sum = 0;
-      const auto store = [&](int64_t i, int32_t value) {
-        bytes[begin + i] = static_cast<uint8_t>(value);
-        sum += value;
-      };
-      const float scale = left <= 0 ? 0.0f : quantize(x + begin, left, store);
+      const float scale = left <= 0 ? 0.0f : quantize(x + begin, left, bytes + begin, &sum);
       sum *= -128;
       __builtin_memcpy(scales + group * 8, &scale, sizeof(scale));
       __builtin_memcpy(scales + group * 8 + 4, &sum, sizeof(sum));
@@ -101,9 +95,8 @@ struct Int8Kernel {
     }
   }
   template <class S>
-  static typename S::I dot(typename S::I sum, const uint8_t* step, typename S::I weights,
+  static typename S::I dot(typename S::I sum, typename S::I x, typename S::I weights,
                            typename S::I unsigned_weights) {
-    typename S::I x = broadcast_bytes(step);
     if constexpr (!S::kHasByteDot) x = S::sign_bytes(x, weights);
     return S::dot_bytes(sum, unsigned_weights, x);
   }
@@ -120,7 +113,9 @@ struct Int8Kernel {
     }
     const uint8_t* x = tile.rows + padded_row_bytes(num_groups * 8);
     for (int64_t group = 0; group < num_groups; ++group) {
-      const uint8_t* block = tile.panels + group / 2 * Int8Layout::kBlockBytes;
+      const int64_t offset = group / 2 * Int8Layout::kBlockBytes;
+      const int64_t ahead = prefetch_distance(offset, tile.panel_stride, kPanels);
+      const uint8_t* block = tile.panels + offset;
       const uint8_t* numbers = block + kByteRow + group % 2 * kStepsPerGroup * kByteRow;
       Simd::I dots[kRows][kVectors];
 #pragma GCC unroll 32
@@ -131,16 +126,23 @@ struct Int8Kernel {
         for (int v = 0; v < kVectors; ++v) dots[r][v] = Simd::set1_int(begin);
       }
       for (int64_t step = 0; step < kStepsPerGroup; ++step) {
+        // The weights are held in registers, a row's numbers in one at a time: with the sums, that
+        // is what fits.
+        Simd::I weights[kVectors], unsigned_weights[kVectors];
 #pragma GCC unroll 32
         for (int v = 0; v < kVectors; ++v) {
           const uint8_t* p = numbers + v / kByteVectors * tile.panel_stride +
                              v % kByteVectors * kVectorBytes + step * kByteRow;
-          if (v % kByteVectors == 0) __builtin_prefetch(p + kQuantizedPrefetchBytes);
-          const Simd::I weights = Simd::load_int(p);
-          const Simd::I unsigned_weights = unsigned_bytes<Simd>(weights);
+          if (v % kByteVectors == 0) __builtin_prefetch(p + ahead);
+          weights[v] = Simd::load_int(p);
+          unsigned_weights[v] = unsigned_bytes<Simd>(weights[v]);
+        }
 #pragma GCC unroll 32
-          for (int r = 0; r < kRows; ++r) {
-            dots[r][v] = dot<Simd>(dots[r][v], x + r * tile.row_stride, weights, unsigned_weights);
+        for (int r = 0; r < kRows; ++r) {
+          const Simd::I numbers_of_row = broadcast_bytes(x + r * tile.row_stride);
+#pragma GCC unroll 32
+          for (int v = 0; v < kVectors; ++v) {
+            dots[r][v] = dot<Simd>(dots[r][v], numbers_of_row, weights[v], unsigned_weights[v]);
           }
         }
         x += Int8Layout::kNumbersPerRow;
@@ -148,8 +150,8 @@ struct Int8Kernel {
 #pragma GCC unroll 32
       for (int v = 0; v < kVectors; ++v) {
         const uint8_t* scales = block + v / kByteVectors * tile.panel_stride + group % 2 * 32;
-        const Simd::F scale = load_float16(reinterpret_cast<const uint16_t*>(scales) +
-                                           v % kByteVectors * Simd::kLanes);
+        const Simd::F scale = Simd::load_float16(reinterpret_cast<const uint16_t*>(scales) +
+                                                 v % kByteVectors * Simd::kLanes);
 #pragma GCC unroll 32
         for (int r = 0; r < kRows; ++r) {
           const float x_scale = read<float>(tile.rows + r * tile.row_stride + group * 8);
@@ -187,7 +189,7 @@ struct Int4Kernel {
 
   static void prepare(const float* x, int64_t k, int64_t group_size, void* prepared) {
     auto* row = static_cast<uint8_t*>(prepared);
-    uint8_t* bytes = row + scales_bytes(k, group_size);
+    auto* bytes = reinterpret_cast<int8_t*>(row + scales_bytes(k, group_size));
     const int64_t parts = num_parts(k, group_size), parts_per_group = group_size / kQuantizedGroup;
     __builtin_memset(bytes, 0, static_cast<size_t>(parts * kQuantizedGroup));
     float group_sum = 0;
@@ -195,11 +197,7 @@ struct Int4Kernel {
       const int64_t begin = part * kQuantizedGroup;
       const int64_t left = k - begin < kQuantizedGroup ? k - begin : kQuantizedGroup;
       int32_t sum = 0;
-      const auto store = [&](int64_t i, int32_t value) {
-        bytes[begin + i] = static_cast<uint8_t>(value);
-        sum += value;
-      };
-      const float scale = left <= 0 ? 0.0f : quantize(x + begin, left, store);
+      const float scale = left <= 0 ? 0.0f : quantize(x + begin, left, bytes + begin, &sum);
       __builtin_memcpy(row + part * 4, &scale, sizeof(scale));
       group_sum += scale * static_cast<float>(sum);
       if ((part + 1) % parts_per_group == 0) {
@@ -211,12 +209,23 @@ struct Int4Kernel {
 
   template <int kRows, int kPanels>
   static void multiply_tile(const QuantizedTile& tile) {
+    if (tile.group_size == kQuantizedGroup) {
+      multiply_groups<kRows, kPanels, true>(tile);
+    } else {
+      multiply_groups<kRows, kPanels, false>(tile);
+    }
+  }
+
+  // is_one_part: groups of weights are those of x. The sums are the same without it.
+  template <int kRows, int kPanels, bool is_one_part>
+  static void multiply_groups(const QuantizedTile& tile) {
     constexpr int kVectors = kPanels * kByteVectors;
     constexpr int64_t kRowsPerPart = kQuantizedGroup / Int4Layout::kNumbersPerRow;
     const int64_t num_groups = Int4Layout::blocks(tile.k, tile.group_size);
     const int64_t parts = num_parts(tile.k, tile.group_size);
-    const int64_t parts_per_group = tile.group_size / kQuantizedGroup;
-    const int64_t block_bytes = Int4Layout::block_bytes(tile.group_size);
+    const int64_t group_size = is_one_part ? kQuantizedGroup : tile.group_size;
+    const int64_t parts_per_group = group_size / kQuantizedGroup;
+    const int64_t block_bytes = Int4Layout::block_bytes(group_size);
     const Simd::I low_nibbles = Simd::set1_int(0x0f0f0f0f);
     Simd::F sums[kRows][kVectors];
 #pragma GCC unroll 32
@@ -226,12 +235,15 @@ struct Int4Kernel {
     }
     const uint8_t* x = tile.rows + scales_bytes(tile.k, tile.group_size);
     for (int64_t group = 0; group < num_groups; ++group) {
+      const int64_t ahead = prefetch_distance(group * block_bytes, tile.panel_stride, kPanels);
       const uint8_t* block = tile.panels + group * block_bytes;
       Simd::F group_dots[kRows][kVectors];
+      if constexpr (!is_one_part) {
 #pragma GCC unroll 32
-      for (int r = 0; r < kRows; ++r) {
+        for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 32
-        for (int v = 0; v < kVectors; ++v) group_dots[r][v] = Simd::zero();
+          for (int v = 0; v < kVectors; ++v) group_dots[r][v] = Simd::zero();
+        }
       }
       for (int64_t part = 0; part < parts_per_group; ++part) {
         const uint8_t* nibbles = block + kByteRow + part * kRowsPerPart * kByteRow;
@@ -242,20 +254,24 @@ struct Int4Kernel {
           for (int v = 0; v < kVectors; ++v) dots[r][v] = Simd::set1_int(0);
         }
         for (int64_t i = 0; i < kRowsPerPart; ++i) {
+          Simd::I low[kVectors], high[kVectors];
 #pragma GCC unroll 32
           for (int v = 0; v < kVectors; ++v) {
             const uint8_t* p = nibbles + v / kByteVectors * tile.panel_stride +
                                v % kByteVectors * kVectorBytes + i * kByteRow;
-            if (v % kByteVectors == 0) __builtin_prefetch(p + kQuantizedPrefetchBytes);
+            if (v % kByteVectors == 0) __builtin_prefetch(p + ahead);
             const Simd::I both = Simd::load_int(p);
-            const Simd::I low = Simd::and_int(both, low_nibbles);
-            const Simd::I high =
-                Simd::and_int(Simd::template shift_right_arithmetic<4>(both), low_nibbles);
+            low[v] = Simd::and_int(both, low_nibbles);
+            high[v] = Simd::and_int(Simd::template shift_right_arithmetic<4>(both), low_nibbles);
+          }
 #pragma GCC unroll 32
-            for (int r = 0; r < kRows; ++r) {
-              const uint8_t* numbers = x + r * tile.row_stride;
-              dots[r][v] = Simd::dot_nibbles(dots[r][v], low, broadcast_bytes(numbers));
-              dots[r][v] = Simd::dot_nibbles(dots[r][v], high, broadcast_bytes(numbers + 4));
+          for (int r = 0; r < kRows; ++r) {
+            const uint8_t* numbers = x + r * tile.row_stride;
+            const Simd::I first = broadcast_bytes(numbers), second = broadcast_bytes(numbers + 4);
+#pragma GCC unroll 32
+            for (int v = 0; v < kVectors; ++v) {
+              dots[r][v] = Simd::dot_nibbles(dots[r][v], low[v], first);
+              dots[r][v] = Simd::dot_nibbles(dots[r][v], high[v], second);
             }
           }
           x += Int4Layout::kNumbersPerRow;
@@ -266,8 +282,9 @@ struct Int4Kernel {
               read<float>(tile.rows + r * tile.row_stride + (group * parts_per_group + part) * 4);
 #pragma GCC unroll 32
           for (int v = 0; v < kVectors; ++v) {
-            group_dots[r][v] = Simd::fma(Simd::to_float(Simd::nibble_sums(dots[r][v])),
-                                         Simd::set1(x_scale), group_dots[r][v]);
+            const Simd::F dot = Simd::to_float(Simd::nibble_sums(dots[r][v]));
+            group_dots[r][v] = is_one_part ? Simd::mul(dot, Simd::set1(x_scale))
+                                           : Simd::fma(dot, Simd::set1(x_scale), group_dots[r][v]);
           }
         }
       }
@@ -276,8 +293,8 @@ struct Int4Kernel {
         const auto* scales =
             reinterpret_cast<const uint16_t*>(block + v / kByteVectors * tile.panel_stride) +
             v % kByteVectors * Simd::kLanes;
-        const Simd::F scale = load_float16(scales);
-        const Simd::F minimum = load_float16(scales + kPanelWidth);
+        const Simd::F scale = Simd::load_float16(scales);
+        const Simd::F minimum = Simd::load_float16(scales + kPanelWidth);
 #pragma GCC unroll 32
         for (int r = 0; r < kRows; ++r) {
           const float x_sum = read<float>(tile.rows + r * tile.row_stride + (parts + group) * 4);
@@ -302,16 +319,21 @@ struct QuantizedImpl {
   static constexpr int kMaxPanels = Simd::byte_panels_for(1);
   using TileFunction = void (*)(const QuantizedTile&);
 
-  // By number of rows (1 ... kMaxRows): over as many panels as suit it, and over one.
+  // Sizes of tiles: 1, 2, 4 panels side by side. by_size[i][rows] over 2^i panels, up to those that
+  // suit that number of rows.
+  static constexpr int kMaxSizes = 3;
   struct TileTable {
-    TileFunction wide[kMaxRows + 1];
-    TileFunction one_panel[kMaxRows + 1];
+    TileFunction by_size[kMaxSizes][kMaxRows + 1];
   };
-  template <int kRows>
+  template <int kRows, int kSize = 0>
   static constexpr void fill(TileTable* table) {
-    table->wide[kRows] = Kernel::template multiply_tile<kRows, Simd::byte_panels_for(kRows)>;
-    table->one_panel[kRows] = Kernel::template multiply_tile<kRows, 1>;
-    if constexpr (kRows > 1) fill<kRows - 1>(table);
+    static_assert(kSize < kMaxSizes);
+    table->by_size[kSize][kRows] = Kernel::template multiply_tile<kRows, 1 << kSize>;
+    if constexpr (2 << kSize <= Simd::byte_panels_for(kRows)) {
+      fill<kRows, kSize + 1>(table);
+    } else if constexpr (kRows > 1) {
+      fill<kRows - 1>(table);
+    }
   }
   static constexpr TileTable make_tiles() {
     TileTable table{};
@@ -329,11 +351,8 @@ struct QuantizedImpl {
               static_cast<const uint8_t*>(task.weight) + panel * panel_bytes, panel_bytes, task.k,
               task.group_size, sums, width});
     const int64_t first = panel * kPanelWidth;
-    const int64_t count = task.n - first < width ? task.n - first : width;
-    for (int64_t r = 0; r < rows; ++r) {
-      __builtin_memcpy(task.out + (row + r) * task.out_stride + first, sums + r * width,
-                       static_cast<size_t>(count) * sizeof(float));
-    }
+    store_tile(sums, width, rows, task.n - first < width ? task.n - first : width,
+               task.out + row * task.out_stride + first, task.out_stride);
   }
 
   // All rows over a panel before the next one: it stays in the caches.
@@ -342,23 +361,15 @@ struct QuantizedImpl {
     // Tiles of nearly equal height: a flat last one would wait for its few chains.
     const int64_t rows = row_end - row_begin;
     const int64_t num_tiles = (rows + kMaxRows - 1) / kMaxRows;
-    const int wide = Simd::byte_panels_for(static_cast<int>(rows < kMaxRows ? rows : kMaxRows));
-    int64_t panel = panel_begin;
-    while (panel < panel_end) {
-      const int num_panels = panel + wide <= panel_end ? wide : 1;
+    const int tallest = static_cast<int>((rows + num_tiles - 1) / num_tiles);
+    int size = __builtin_ctz(Simd::byte_panels_for(tallest));
+    for (int64_t panel = panel_begin; panel < panel_end; panel += 1 << size) {
+      while (panel + (1 << size) > panel_end) --size;
       for (int64_t i = 0; i < num_tiles; ++i) {
         const int64_t row = row_begin + rows * i / num_tiles;
         const int64_t count = row_begin + rows * (i + 1) / num_tiles - row;
-        const bool is_wide = num_panels == Simd::byte_panels_for(static_cast<int>(count));
-        if (is_wide) {
-          multiply_panels(task, row, count, panel, num_panels, kTiles.wide[count]);
-        } else {
-          for (int p = 0; p < num_panels; ++p) {
-            multiply_panels(task, row, count, panel + p, 1, kTiles.one_panel[count]);
-          }
-        }
+        multiply_panels(task, row, count, panel, 1 << size, kTiles.by_size[size][count]);
       }
-      panel += num_panels;
     }
   }
 

@@ -43,9 +43,18 @@ struct Simd {
   static void store(float* p, F x) { _mm256_storeu_ps(p, x); }
   static I load_int(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
   static void store_int(void* p, I x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
+  // Every lane as a byte. REQUIRES that it fits.
+  static void store_bytes(int8_t* p, I x) {
+    const __m128i words =
+        _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
+  }
   static F load_bfloat16(const uint16_t* p) {
     const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+  }
+  static F load_float16(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
   static F load_int8(const int8_t* p) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
@@ -81,7 +90,11 @@ struct Simd {
 
 #if defined(PINFER_VNNI)
   static constexpr bool kHasByteDot = true;
-  static I dot_bytes(I sum, I u, I s) { return _mm256_dpbusd_avx_epi32(sum, u, s); }
+  static I dot_bytes(I sum, I u, I s) {
+    // gcc 12 copies the sum before and after the intrinsic.
+    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(u), "x"(s));
+    return sum;
+  }
   static I dot_nibbles(I sum, I u, I s) { return dot_bytes(sum, u, s); }
   static I nibble_sums(I dots) { return dots; }
 #else

@@ -19,7 +19,7 @@ struct Simd {
 #endif
   static constexpr int panels_for(int rows) { return rows <= 2 ? 8 : rows <= 6 ? 4 : 2; }
 
-  static constexpr int kByteTileRows = 8;
+  static constexpr int kByteTileRows = 12;
   static constexpr int byte_panels_for(int rows) { return rows == 1 ? 4 : 2; }
 
   using F = __m512;
@@ -33,9 +33,16 @@ struct Simd {
   static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
   static I load_int(const void* p) { return _mm512_loadu_si512(p); }
   static void store_int(void* p, I x) { _mm512_storeu_si512(p, x); }
+  // The low byte of every lane.
+  static void store_bytes(int8_t* p, I x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x));
+  }
   static F load_bfloat16(const uint16_t* p) {
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+  }
+  static F load_float16(const uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
   static F load_int8(const int8_t* p) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
@@ -55,11 +62,25 @@ struct Simd {
   static F bfloat16_dot(I x, I w, F acc) {
     return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(w));
   }
+  // 16 numbers as bfloat16, to nearest even; subnormal ones, which bfloat16_dot takes for zeros,
+  // as zeros.
+  static void store_bfloat16(void* p, F x) {
+    const auto rounded = _mm512_cvtneps_pbh(x);
+    __builtin_memcpy(p, &rounded, sizeof(rounded));
+  }
 #endif
 
 #if defined(PINFER_VNNI)
   static constexpr bool kHasByteDot = true;
-  static I dot_bytes(I sum, I u, I s) { return _mm512_dpbusd_epi32(sum, u, s); }
+  static I dot_bytes(I sum, I u, I s) {
+#if defined(PINFER_EMULATED)
+    return _mm512_dpbusd_epi32(sum, u, s);
+#else
+    // gcc 12 copies the sum before and after the intrinsic.
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(s));
+    return sum;
+#endif
+  }
   static I dot_nibbles(I sum, I u, I s) { return dot_bytes(sum, u, s); }
   static I nibble_sums(I dots) { return dots; }
 #else
@@ -106,19 +127,16 @@ struct Simd {
     return _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
   }
   static float reduce_max(F x) {
-    float lanes[kLanes];
-    store(lanes, x);
-    float result = lanes[0];
-    for (int i = 1; i < kLanes; ++i) result = lanes[i] > result ? lanes[i] : result;
-    return result;
+    const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    __m128 v = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    v = _mm_max_ps(v, _mm_movehl_ps(v, v));
+    return _mm_cvtss_f32(_mm_max_ss(v, _mm_shuffle_ps(v, v, 1)));
   }
   static float reduce_add(F x) {
-    float lanes[kLanes];
-    store(lanes, x);
-    for (int width = kLanes / 2; width > 0; width /= 2) {
-      for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-    }
-    return lanes[0];
+    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    __m128 v = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+    return _mm_cvtss_f32(_mm_add_ss(v, _mm_shuffle_ps(v, v, 1)));
   }
 
   // Doubles, kLanes / 2 at a time, for functions that need more than float's precision inside.

@@ -44,9 +44,18 @@ struct Simd {
     return x;
   }
   static void store_int(void* p, I x) { std::memcpy(p, &x, sizeof(x)); }
+  static void store_bytes(int8_t* p, I x) {
+    for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(x[i]);
+  }
   static F load_bfloat16(const uint16_t* p) {
     const I x = {p[0], p[1], p[2], p[3]};
     return as_float(x << 16);
+  }
+  static F load_float16(const uint16_t* p) {
+    // Exponents are moved by a multiplication, which also does for subnormal numbers.
+    const I bits = {p[0], p[1], p[2], p[3]};
+    const F value = as_float((bits & 0x7fff) << 13) * 0x1p112f;
+    return as_float(as_int(value) | (bits & 0x8000) << 16);
   }
   static F load_int8(const int8_t* p) { return to_float(I{p[0], p[1], p[2], p[3]}); }
 

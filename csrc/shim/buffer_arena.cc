@@ -26,6 +26,8 @@ class Region {
     void* begin = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (begin == MAP_FAILED) return nullptr;
+    // Long rows in turn are what tiles write: with small pages, each is a page of its own.
+    ::madvise(begin, bytes, MADV_HUGEPAGE);
     return std::unique_ptr<Region>(new Region(static_cast<std::byte*>(begin), bytes));
   }
   Region(const Region&) = delete;

@@ -81,6 +81,10 @@ void EngineFlags::add_to(CLI::App* command) {
                           "Compute threads (0: OMP_NUM_THREADS, else cgroup quota and affinity)"));
   engine(command->add_option("--provider", provider, "native or torch")
              ->check(CLI::IsMember({"native", "torch"})));
+  engine(command
+             ->add_option("--huge-pages", huge_pages,
+                          "auto: copy the weights into huge pages where memory allows; off")
+             ->check(CLI::IsMember({"auto", "off"})));
   command->add_flag("--verify", options.verify, "Check the hash of every file first")->group(group);
   engine(command->add_option("--log-level", log_level, "debug, info, warning or error")
              ->check(CLI::IsMember(kLogLevels)));
@@ -126,6 +130,7 @@ Engine EngineFlags::open_to_serve(std::function<void(pinfer_log_level, const cha
   }
   options.scheduling_policy = scheduling_policy.c_str();
   options.provider = provider.c_str();
+  options.huge_pages = huge_pages.c_str();
   options.enable_prefix_caching = !no_enable_prefix_caching;
   options.log_callback = &log_line;
   options.log_user_data = this;

@@ -26,6 +26,7 @@ struct EngineFlags {
   EngineOptions options;
   std::string scheduling_policy = "fcfs";
   std::string provider = "native";
+  std::string huge_pages = "auto";
   bool no_enable_prefix_caching = false;
   std::string log_level = "warning";
 

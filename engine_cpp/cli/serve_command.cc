@@ -165,6 +165,7 @@ void print_config(const ServeFlags& flags) {
       {"enable_prefix_caching", !flags.engine.no_enable_prefix_caching},
       {"threads", engine.threads},
       {"provider", flags.engine.provider},
+      {"huge_pages", flags.engine.huge_pages},
   };
   std::printf("%s\n", json.dump(2).c_str());
 }

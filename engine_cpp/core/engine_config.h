@@ -22,6 +22,11 @@ enum class Provider {
   TORCH,   // libtorch
 };
 
+enum class HugePages {
+  AUTO,  // weights are moved into huge pages where there is room for them
+  OFF,   // they stay in the file's pages, which processes share
+};
+
 // A plain value: validated once, then never changed.
 struct EngineConfig {
   int32_t max_model_len = 0;              // tokens, prompt and output; 0 = the model's own limit
@@ -37,6 +42,7 @@ struct EngineConfig {
   double watermark = 0.0;  // [0, 1): share of blocks kept free at admission while others run
   int32_t threads = 0;     // compute threads; 0 = what cgroup quota and affinity allow
   Provider provider = Provider::NATIVE;
+  HugePages huge_pages = HugePages::AUTO;
 
   // INVALID_ARGUMENT naming the field, the range and what was found. 0 is accepted where it means
   // "choose". How many blocks a request needs depends on the model (core/kv_cache_config.h).
@@ -57,6 +63,7 @@ struct EngineConfig {
     visit("watermark", &EngineConfig::watermark);
     visit("threads", &EngineConfig::threads);
     visit("provider", &EngineConfig::provider);
+    visit("huge_pages", &EngineConfig::huge_pages);
   }
 };
 
@@ -68,6 +75,8 @@ inline constexpr std::array<std::string_view, 2> kEnumNames<SchedulingPolicy> = 
                                                                                  "priority"};
 template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<Provider> = {"native", "torch"};
+template <>
+inline constexpr std::array<std::string_view, 2> kEnumNames<HugePages> = {"auto", "off"};
 
 template <typename Enum>
 std::string_view enum_name(Enum value) {

@@ -26,7 +26,7 @@ constexpr bool ends_with(size_t offset, Last Struct::*) {
 }
 #define PINFER_ENDS_WITH(type, last) \
   static_assert(ends_with(offsetof(type, last), &type::last), #type " ends in padding")
-PINFER_ENDS_WITH(pinfer_engine_options, progress_user_data);
+PINFER_ENDS_WITH(pinfer_engine_options, huge_pages);
 PINFER_ENDS_WITH(pinfer_metrics, stalled_ms);
 PINFER_ENDS_WITH(pinfer_sampling_params, prompt_logprobs);
 PINFER_ENDS_WITH(pinfer_output, num_embedding);
@@ -89,6 +89,7 @@ Status read_engine_options(const pinfer_engine_options& given, EngineOptions* op
   PINFER_RETURN_IF_ERROR(
       read_enum("scheduling_policy", given.scheduling_policy, &config.scheduling_policy));
   PINFER_RETURN_IF_ERROR(read_enum("provider", given.provider, &config.provider));
+  PINFER_RETURN_IF_ERROR(read_enum("huge_pages", given.huge_pages, &config.huge_pages));
   options->verify = given.verify;
   options->text_only = given.text_only;
   options->max_queue = given.max_queue;
@@ -163,6 +164,7 @@ pinfer_engine_options default_engine_options() {
   options.scheduling_policy = "fcfs";
   options.enable_prefix_caching = defaults.enable_prefix_caching;
   options.provider = "native";
+  options.huge_pages = "auto";
   return options;
 }
 

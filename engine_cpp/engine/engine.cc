@@ -114,8 +114,9 @@ Status Engine::load_model() {
     const SignalMask mask;
     pool_ = std::make_unique<ThreadPool>(config_.threads);
   }
+  HugePageCopy huge_pages = plan_huge_pages(model->weights->file().bytes());
   auto runner = std::make_unique<ModelRunner>(std::move(model), kv_cache_config, std::move(memory),
-                                              pool_.get());
+                                              pool_.get(), std::move(huge_pages));
   vocab_size_ = manifest.vocab_size;
   make_core(kv_cache_config, std::move(runner));
   log(LogLevel::INFO, "cache: " + std::to_string(config_.num_blocks) + " blocks of " +
@@ -123,6 +124,26 @@ Status Engine::load_model() {
                           std::to_string(shape.bytes_per_block() * shape.num_blocks >> 20) +
                           " MiB when all are used" + groups_text(kv_cache_config));
   return Status();
+}
+
+// Small weights stay where they are: the caches hold them. Others move if that takes no more than a
+// quarter of the free memory, as the cache does.
+HugePageCopy Engine::plan_huge_pages(std::span<const std::byte> weights) const {
+  constexpr size_t kFewBytes = size_t{32} << 20;
+  if (config_.huge_pages == HugePages::OFF || weights.size() < kFewBytes) return {};
+  if (!has_huge_pages()) {
+    log(LogLevel::INFO, "huge pages: the system gives none (transparent_hugepage is never)");
+    return {};
+  }
+  const int64_t available = available_memory();
+  if (static_cast<int64_t>(weights.size()) > available / 4) {
+    log(LogLevel::INFO, "huge pages: none for the weights' " +
+                            std::to_string(weights.size() >> 20) +
+                            " MiB, more than a quarter of the " + std::to_string(available >> 20) +
+                            " MiB available");
+    return {};
+  }
+  return HugePageCopy(weights);
 }
 
 void Engine::make_core(KVCacheConfig kv_cache_config, std::unique_ptr<Executor> executor) {

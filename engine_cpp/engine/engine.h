@@ -17,6 +17,7 @@
 
 #include "bundle/bundle.h"
 #include "core/engine_config.h"
+#include "core/huge_pages.h"
 #include "core/request.h"
 #include "csrc/shim/provider.h"
 #include "csrc/threads/thread_pool.h"
@@ -132,6 +133,7 @@ class Engine {
 
   Engine() = default;
   Status load_model();
+  HugePageCopy plan_huge_pages(std::span<const std::byte> weights) const;
   void make_core(KVCacheConfig kv_cache_config, std::unique_ptr<Executor> executor);
   Result<const ShimProvider*> find_provider() const;
   void start();

@@ -14,6 +14,8 @@ namespace {
 // waking the other threads would.
 constexpr int64_t kSerialRegionTokens = 8;
 
+constexpr size_t kStepsToMoveWeights = 32;
+
 Status op_status(int32_t error) {
   return error == 0 ? Status() : Status::internal(pinfer_ops_last_error());
 }
@@ -21,14 +23,19 @@ Status op_status(int32_t error) {
 }  // namespace
 
 ModelRunner::ModelRunner(std::unique_ptr<Model> model, const KVCacheConfig& kv_cache_config,
-                         std::unique_ptr<KVCacheMemory> kv_cache, ThreadPool* pool)
+                         std::unique_ptr<KVCacheMemory> kv_cache, ThreadPool* pool,
+                         HugePageCopy huge_pages)
     : model_(std::move(model)),
       places_(kv_cache_config.places()),
       kv_cache_(std::move(kv_cache)),
       pool_(pool),
+      huge_pages_(std::move(huge_pages)),
       batch_(kv_cache_config.block_size(), kv_cache_config.num_groups()) {}
 
 Status ModelRunner::execute_model(const SchedulerOutput& scheduler_output) {
+  // Not before the first step, which somebody waits for.
+  if (has_run_) move_weights();
+  has_run_ = true;
   batch_.update(scheduler_output);
   hidden_states_ = TensorHandle();
   if (batch_.num_tokens() == 0) return Status();  // a step that only reports ended requests
@@ -38,6 +45,23 @@ Status ModelRunner::execute_model(const SchedulerOutput& scheduler_output) {
   PINFER_ASSIGN_OR_RETURN(AtenTensorHandle x, run_layers());
   hidden_states_ = TensorHandle(model_->tensor_functions, x);
   return Status();
+}
+
+// A part of the weights for each step, so that none takes much longer than the others: all have
+// moved after about 32 steps.
+void ModelRunner::move_weights() {
+  if (huge_pages_.is_done()) return;
+  const auto threads = static_cast<size_t>(pool_->num_threads());
+  const size_t share = (huge_pages_.num_pages() + kStepsToMoveWeights - 1) / kStepsToMoveWeights;
+  huge_pages_.advance((share + threads - 1) / threads * threads,
+                      [this](size_t count, const std::function<void(size_t)>& copy) {
+                        pool_->parallel_for(static_cast<int64_t>(count), 1,
+                                            [&](int64_t begin, int64_t end) {
+                                              for (int64_t i = begin; i < end; ++i) {
+                                                copy(static_cast<size_t>(i));
+                                              }
+                                            });
+                      });
 }
 
 Status ModelRunner::prepare_layer_inputs() {

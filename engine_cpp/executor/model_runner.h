@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/aligned_vector.h"
+#include "core/huge_pages.h"
 #include "core/kv_cache_config.h"
 #include "csrc/threads/thread_pool.h"
 #include "executor/executor.h"
@@ -17,9 +18,11 @@ namespace pinfer {
 
 class ModelRunner final : public Executor {
  public:
-  // The pool is borrowed and must outlive the runner.
+  // The pool is borrowed and must outlive the runner. huge_pages: of the model's weights, moved a
+  // part at a time between steps.
   ModelRunner(std::unique_ptr<Model> model, const KVCacheConfig& kv_cache_config,
-              std::unique_ptr<KVCacheMemory> kv_cache, ThreadPool* pool);
+              std::unique_ptr<KVCacheMemory> kv_cache, ThreadPool* pool,
+              HugePageCopy huge_pages = {});
 
   // The step in the order in which data flows: token ids -> x [T, hidden] -> layers -> hidden
   // states [T, hidden]; then wanted rows of those -> logits, or normed. Runs on the calling thread
@@ -35,6 +38,7 @@ class ModelRunner final : public Executor {
     AlignedVector<float> cos, sin;  // [T, num_freqs]
   };
 
+  void move_weights();
   Status prepare_layer_inputs();
   Status embed();
   Result<AtenTensorHandle> run_layers();
@@ -45,6 +49,8 @@ class ModelRunner final : public Executor {
   std::vector<KVCachePlace> places_;  // by layer
   std::unique_ptr<KVCacheMemory> kv_cache_;
   ThreadPool* pool_;
+  HugePageCopy huge_pages_;  // of the model's weights
+  bool has_run_ = false;
   InputBatch batch_;
   AlignedVector<float> x_, position_x_;     // [T, hidden]
   std::vector<RotaryTable> rotary_tables_;  // one for each entry of the manifest

@@ -62,6 +62,7 @@ class EngineOptions(ctypes.Structure):
         ("log_user_data", c_void_p),
         ("progress_callback", ProgressCallback),
         ("progress_user_data", c_void_p),
+        ("huge_pages", c_char_p),
     )
 
 

@@ -25,6 +25,11 @@ class Provider(Enum):
     TORCH = "torch"  # libtorch
 
 
+class HugePages(Enum):
+    AUTO = "auto"  # weights are moved into huge pages where there is room for them
+    OFF = "off"  # they stay in the file's pages, which processes share
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     max_model_len: int = 0  # tokens, prompt and output; 0 = the model's own limit
@@ -40,6 +45,7 @@ class EngineConfig:
     watermark: float = 0.0  # [0, 1): share of blocks kept free at admission while others run
     threads: int = 0  # compute threads; 0 = what cgroup quota and affinity allow
     provider: Provider = Provider.NATIVE
+    huge_pages: HugePages = HugePages.AUTO
 
     def validate(self) -> None:
         """Raises ValueError naming the field, the range and what was found.

@@ -134,6 +134,7 @@ typedef struct pinfer_engine_options {
   void* log_user_data;
   pinfer_progress_callback progress_callback; /* NULL = none */
   void* progress_user_data;
+  const char* huge_pages; /* for the weights: "auto" (the default, also for NULL) or "off" */
 } pinfer_engine_options;
 
 /* Defaults. struct_size: sizeof(pinfer_engine_options). Any thread. */
