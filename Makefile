@@ -17,7 +17,7 @@ SOURCES := $(shell find CMakeLists.txt pyproject.toml csrc engine_cpp export run
              -not -name '*.pyc' 2>/dev/null)
 TEST_SOURCES := $(shell find tests packaging/examples -name CMakeLists.txt -o -name '*.c' -o -name '*.cc' -o -name '*.h')
 
-.PHONY: demo test test-slow test-slow-subset fuzz sanitize sanitize-fast bench bench-check format lint clean install build-tests
+.PHONY: demo test test-slow test-slow-subset fuzz sanitize sanitize-fast bench bench-check bench-check-last format lint clean install build-tests
 .DELETE_ON_ERROR:
 
 demo: $(DEMO_BUNDLE)/manifest.json
@@ -126,6 +126,17 @@ BASE_BUNDLE ?= $(DEMO_BUNDLE)
 bench-check: $(VENV)/.installed $(DEMO_BUNDLE)/manifest.json
 	@test -x "$(BASE)" || { echo "make bench-check: expected BASE=path of a pinfer, found '$(BASE)'"; exit 2; }
 	$(BIN)/python tests/bench/regression.py $(BASE) $(BIN)/pinfer $(DEMO_BUNDLE) --base-bundle $(BASE_BUNDLE)
+
+# The same against what the last call left behind, program and bundle; leaves this tree's.
+BENCH_BASE := build/bench-base
+bench-check-last: $(VENV)/.installed $(DEMO_BUNDLE)/manifest.json
+	@if [ -x $(BENCH_BASE)/pinfer ]; then \
+	  $(MAKE) bench-check BASE=$(BENCH_BASE)/pinfer BASE_BUNDLE=$(BENCH_BASE)/bundle; \
+	else echo "bench-check-last: no earlier program in $(BENCH_BASE): nothing to compare with"; fi
+	rm -rf $(BENCH_BASE)
+	mkdir -p $(BENCH_BASE)
+	cp $(BIN)/pinfer $(BENCH_BASE)
+	cp -r --reflink=auto $(DEMO_BUNDLE) $(BENCH_BASE)/bundle
 
 # The part of it that CI runs: manifests and weights, scheduling and memory, streams and the pool.
 # Kernels, templates and tokenizer take many minutes to compile this way.

@@ -14,6 +14,9 @@ namespace {
 // waking the other threads would.
 constexpr int64_t kSerialRegionTokens = 8;
 
+// Moving the weights takes as long as it saves in a few hundred steps: begun after as many, it
+// never costs much more than it could have saved (measured: docs/performance.md).
+constexpr int64_t kStepsBeforeMoving = 256;
 constexpr size_t kStepsToMoveWeights = 32;
 
 Status op_status(int32_t error) {
@@ -33,9 +36,7 @@ ModelRunner::ModelRunner(std::unique_ptr<Model> model, const KVCacheConfig& kv_c
       batch_(kv_cache_config.block_size(), kv_cache_config.num_groups()) {}
 
 Status ModelRunner::execute_model(const SchedulerOutput& scheduler_output) {
-  // Not before the first step, which somebody waits for.
-  if (has_run_) move_weights();
-  has_run_ = true;
+  if (++num_steps_ > kStepsBeforeMoving) move_weights();
   batch_.update(scheduler_output);
   hidden_states_ = TensorHandle();
   if (batch_.num_tokens() == 0) return Status();  // a step that only reports ended requests
@@ -47,8 +48,7 @@ Status ModelRunner::execute_model(const SchedulerOutput& scheduler_output) {
   return Status();
 }
 
-// A part of the weights for each step, so that none takes much longer than the others: all have
-// moved after about 32 steps.
+// A part of the weights for each step, so that none takes much longer than the others.
 void ModelRunner::move_weights() {
   if (huge_pages_.is_done()) return;
   const auto threads = static_cast<size_t>(pool_->num_threads());

@@ -50,7 +50,7 @@ class ModelRunner final : public Executor {
   std::unique_ptr<KVCacheMemory> kv_cache_;
   ThreadPool* pool_;
   HugePageCopy huge_pages_;  // of the model's weights
-  bool has_run_ = false;
+  int64_t num_steps_ = 0;
   InputBatch batch_;
   AlignedVector<float> x_, position_x_;     // [T, hidden]
   std::vector<RotaryTable> rotary_tables_;  // one for each entry of the manifest
