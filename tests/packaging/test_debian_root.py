@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from manual_commands import commands_for, run_block
 from unit_checks import MODEL, check_answers, confined, needs_systemd_analyze
 
 pytestmark = pytest.mark.slow
@@ -61,8 +62,10 @@ def root(run, packages, tmp_path_factory):
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
     before = set(in_root(root, "dpkg-query", "-W", "-f", "${Package}\n").split())
     [package] = packages.glob("pinfer_*.deb")
-    shutil.copy(package, root / "tmp" / package.name)
-    in_root(root, "apt-get", "install", "-y", f"/tmp/{package.name}")
+    shutil.copy(package, root / "root" / package.name)
+    in_root(root, "apt-get", "update")
+    for lines in commands_for("debian-root"):
+        in_root(root, "bash", "-ec", "\n".join(["cd /root", *lines]))
     after = set(in_root(root, "dpkg-query", "-W", "-f", "${Package}\n").split())
     yield root, after - before
     in_root(root, "apt-get", "purge", "-y", "pinfer")
@@ -96,3 +99,26 @@ def test_a_normal_user_runs_and_serves_within_the_unit(root, chat_bundle, answer
         Path("/usr/bin/pinfer"), Path("/var/lib/pinfer/model"), answer,
         f"http://127.0.0.1:{free_port}",
     )  # fmt: skip
+
+
+def test_commands_of_the_manual(root, chat_bundle):
+    """docs/deploy.md: what a user does, in the root; clients come from outside."""
+    needs_systemd_analyze()
+    folder, _ = root
+    shutil.copytree(chat_bundle, folder / "srv/bundle", dirs_exist_ok=True)
+
+    def start(command: str) -> subprocess.Popen:
+        if command.startswith("curl"):
+            return subprocess.Popen(["bash", "-c", command], stdout=-1, stderr=-1, text=True)
+        return confined("/usr/bin/bash", "-c", f"cd /srv; {command}", root=folder, env={})
+
+    for lines in commands_for("debian-user"):
+        assert '"object":"list"' in run_block(lines, start)[-1]
+    for lines in commands_for("systemd"):
+        for line in lines:
+            if line.startswith(("systemctl", "journalctl")):
+                print(f"not run, there is no service manager in a chroot: {line}")
+            else:
+                in_root(folder, "bash", "-ec", f"cd /srv; {line}")
+    assert (folder / "var/lib/pinfer/smollm2/manifest.json").is_file()
+    assert (folder / "etc/pinfer/smollm2.env").read_text() == "PINFER_PORT=8001\n"
