@@ -5,9 +5,9 @@ set -eu
 
 build="g++ cmake ninja-build libboost-dev libcli11-dev libonig-dev libssl-dev nlohmann-json3-dev python3 python3-venv"
 package="dpkg-dev libonig5"
-test="$package abigail-tools git libgtest-dev libsimde-dev nodejs npm pkg-config"
-# A browser for the chat page, libFuzzer, roots and shells that packages are tested in.
-slow="chromium clang-19 libclang-rt-19-dev debootstrap zsh"
+test="$package abigail-tools git libgtest-dev libsimde-dev nodejs npm pkg-config zsh"
+# A browser for the chat page, libFuzzer, what packages and cross builds are tested with.
+slow="chromium clang-19 libclang-rt-19-dev debootstrap g++-aarch64-linux-gnu qemu-user-static"
 case "${1:-build}" in
   build) wanted=$build ;;
   package) wanted="$build $package" ;;
