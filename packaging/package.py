@@ -78,7 +78,8 @@ def set_modes(folder: Path) -> None:
 
 def find_oniguruma(program: Path) -> Path:
     """The library that the program opens for a few tokenizers, as this system has it."""
-    for line in run("ldconfig", "-p").splitlines():
+    # Not on the path of every user.
+    for line in run(shutil.which("ldconfig") or "/sbin/ldconfig", "-p").splitlines():
         name, _, path = line.strip().partition(" => ")
         if name.startswith("libonig.so.5 ") and is_same_machine(Path(path), program):
             return Path(path)
