@@ -17,7 +17,7 @@ SOURCES := $(shell find CMakeLists.txt pyproject.toml csrc engine_cpp export run
              -not -name '*.pyc' 2>/dev/null)
 TEST_SOURCES := $(shell find tests packaging/examples -name CMakeLists.txt -o -name '*.c' -o -name '*.cc' -o -name '*.h')
 
-.PHONY: demo test test-slow test-slow-subset fuzz sanitize sanitize-fast bench bench-check bench-check-last format lint clean install build-tests
+.PHONY: demo test test-slow test-slow-subset fuzz sanitize sanitize-fast bench bench-check bench-check-last format lint clean install build-tests package manual
 .DELETE_ON_ERROR:
 
 demo: $(DEMO_BUNDLE)/manifest.json
@@ -146,6 +146,17 @@ sanitize-fast: $(VENV)/.test-tools
 	cmake --build --preset cpu-asan --target $(SANITIZE_FAST)
 	for test in $(SANITIZE_FAST); do \
 	  $$(find build/cpu-asan/tests -type f -name $$test) --gtest_brief=1 || exit 1; done
+
+# Debian packages, an archive, the root of a container: docs/deploy.md. Built without tests.
+package: $(VENV)/.packages
+	packaging/debian_packages.sh package
+	test -f $(BUILD)/build.ninja || cmake --preset cpu-release -DPINFER_BUILD_TESTS=OFF >/dev/null
+	cmake --build --preset cpu-release --target pinfer_cli pinfer_shared pinfer_static
+	$(PYTHON) packaging/package.py $(BUILD) build/packages
+
+# packaging/man/ from the programs' own descriptions.
+manual: $(VENV)/.installed
+	$(BIN)/python packaging/man_pages.py $(BIN)/pinfer
 
 lint: $(VENV)/.test-tools
 	$(BIN)/ruff check -q .

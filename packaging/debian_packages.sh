@@ -1,16 +1,19 @@
 #!/bin/sh
 # Installs the Debian packages of a purpose, where any is missing: as root at once, else says which.
-# Usage: debian_packages.sh build|test|slow
+# Usage: debian_packages.sh build|package|test|slow
 set -eu
 
 build="g++ cmake ninja-build libboost-dev libcli11-dev libonig-dev libssl-dev nlohmann-json3-dev python3 python3-venv"
-test="abigail-tools git libgtest-dev libsimde-dev nodejs npm pkg-config"
-slow="chromium clang-19 libclang-rt-19-dev"  # a browser for the chat page, libFuzzer
+package="dpkg-dev libonig5"
+test="$package abigail-tools git libgtest-dev libsimde-dev nodejs npm pkg-config zsh"
+# A browser for the chat page, libFuzzer, what packages and cross builds are tested with.
+slow="chromium clang-19 libclang-rt-19-dev debootstrap g++-aarch64-linux-gnu qemu-user-static"
 case "${1:-build}" in
   build) wanted=$build ;;
+  package) wanted="$build $package" ;;
   test) wanted="$build $test" ;;
   slow) wanted="$build $test $slow" ;;
-  *) echo "usage: $0 build|test|slow" >&2; exit 2 ;;
+  *) echo "usage: $0 build|package|test|slow" >&2; exit 2 ;;
 esac
 
 # What a package provides may be there without the package (a compiler of one's own, say).

@@ -11,19 +11,20 @@ void apply(const float* in, float* out) {
   Simd::store(out, function(Simd::load(in)));
 }
 
-template <F (*function)(F)>
-VectorFunction describe(const char* name, const char* precision) {
-  return {name, precision, reinterpret_cast<void*>(function), apply<function>};
-}
+// A constant that the linker fills in: nothing in this file may run before the processor is known.
+#define PINFER_VECTOR_FUNCTION(name, precision) \
+  {#name, precision, reinterpret_cast<void*>(&vector_##name), apply<vector_##name>}
 
 const VectorFunction kVectorFunctions[] = {
-    describe<vector_exp>("exp", "u10"),     describe<vector_exp2>("exp2", "u10"),
-    describe<vector_expm1>("expm1", "u10"), describe<vector_log>("log", "u10"),
-    describe<vector_log2>("log2", "u10"),   describe<vector_log10>("log10", "u10"),
-    describe<vector_log1p>("log1p", "u10"), describe<vector_tanh>("tanh", "u10"),
-    describe<vector_erf>("erf", "u10"),     describe<vector_sin>("sin", "u10 u35"),
-    describe<vector_cos>("cos", "u10 u35"), describe<vector_tan>("tan", "u10 u35"),
+    PINFER_VECTOR_FUNCTION(exp, "u10"),     PINFER_VECTOR_FUNCTION(exp2, "u10"),
+    PINFER_VECTOR_FUNCTION(expm1, "u10"),   PINFER_VECTOR_FUNCTION(log, "u10"),
+    PINFER_VECTOR_FUNCTION(log2, "u10"),    PINFER_VECTOR_FUNCTION(log10, "u10"),
+    PINFER_VECTOR_FUNCTION(log1p, "u10"),   PINFER_VECTOR_FUNCTION(tanh, "u10"),
+    PINFER_VECTOR_FUNCTION(erf, "u10"),     PINFER_VECTOR_FUNCTION(sin, "u10 u35"),
+    PINFER_VECTOR_FUNCTION(cos, "u10 u35"), PINFER_VECTOR_FUNCTION(tan, "u10 u35"),
 };
+
+#undef PINFER_VECTOR_FUNCTION
 
 constexpr int kNumVectorFunctions =
     static_cast<int>(sizeof(kVectorFunctions) / sizeof(kVectorFunctions[0]));

@@ -177,6 +177,7 @@ int run_server(ServeFlags& flags) {
     return kExitDone;
   }
   ServerLog log(flags.engine.parsed_log_level(), flags.config.log_as_json);
+  if (const char* socket = std::getenv("NOTIFY_SOCKET")) flags.config.notify_socket = socket;
   const auto load = [&] {
     return std::make_shared<Engine>(flags.engine.open_to_serve(
         [&log](auto level, const char* text) { log.write(level, text); }));

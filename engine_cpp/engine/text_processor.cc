@@ -82,10 +82,12 @@ Result<Clock::time_point> current_time() {
   return Clock::from_time_t(std::mktime(&time));
 }
 
-// Libraries that few tokenizers need are shipped beside this program or library.
+// Libraries that few tokenizers need are shipped beside this program or library; where the program
+// lies in bin/, in the lib/ beside that.
 TokenizerOptions tokenizer_options() {
   TokenizerOptions options;
-  options.library_directories.push_back(own_folder().string());
+  const std::filesystem::path folder = own_folder();
+  options.library_directories = {folder.string(), (folder.parent_path() / "lib").string()};
   return options;
 }
 

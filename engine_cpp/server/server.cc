@@ -13,6 +13,7 @@
 
 #include "server/http/connection.h"
 #include "server/service.h"
+#include "server/service_notifier.h"
 
 namespace pinfer::server {
 namespace {
@@ -59,6 +60,7 @@ class Server {
         log_(log),
         workers_(static_cast<size_t>(config.num_workers)),
         service_(config, log, workers_.get_executor()),
+        notifier_(config.notify_socket),
         signals_(io_),
         watch_timer_(io_),
         drain_timer_(io_) {
@@ -87,6 +89,7 @@ class Server {
     raise_file_limit();
     std::signal(SIGPIPE, SIG_IGN);
     listen();
+    notify("STATUS=loading the model");
     for (const int signal : {SIGTERM, SIGINT, SIGHUP}) signals_.add(signal);
     wait_for_signal();
     watch_engine();
@@ -230,6 +233,12 @@ class Server {
     if (service_.is_draining()) return;
     service_.set_engine(std::move(engine));
     log_->write(PINFER_LOG_INFO, "listening on " + address_);
+    notify("READY=1\nSTATUS=listening on " + address_);
+  }
+
+  void notify(const std::string& lines) {
+    const std::string error = notifier_.send(lines);
+    if (!error.empty()) log_->write(PINFER_LOG_WARNING, error);
   }
 
   void watch_engine() {
@@ -266,6 +275,7 @@ class Server {
   }
 
   void drain() {
+    notify("STOPPING=1\nSTATUS=shutting down");
     if (!service_.has_engine())
       end_at_once(0);  // nothing to wait for; loading cannot be broken off
     service_.start_draining();
@@ -306,6 +316,7 @@ class Server {
   asio::io_context io_{1};
   asio::thread_pool workers_;
   Service service_;
+  ServiceNotifier notifier_;
   ConnectionHost host_;
   std::shared_ptr<TlsContext> tls_;
   std::optional<Acceptor> acceptor_;

@@ -35,6 +35,8 @@ struct ServerConfig {
   int max_connections = 10'000;
   int num_workers = 2;  // threads that parse, tokenise and word answers
 
+  std::string notify_socket;  // where a service manager hears what becomes of the server
+
   bool log_as_json = false;
   bool log_requests = false;  // the bodies of requests, at level debug
 };

@@ -1,7 +1,9 @@
 # What `cmake --install` installs, by component:
-#   Runtime      the program and libpinfer.so.1
+#   Runtime      the program and libpinfer.so.1; manual page, completion, systemd unit, licence
 #   Development  headers, libpinfer.so and libpinfer.a, CMake package, pkg-config files
-#   wheel        (under scikit-build-core only) the program, and the package's lib/ and include/
+#   wheel        (under scikit-build-core only) the program, the package's lib/ and include/, manual
+#                pages and completion
+# packaging/package.py makes packages of the first two: what they hold is written here alone.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -13,9 +15,28 @@ write_basic_package_version_file(pinferConfigVersion.cmake COMPATIBILITY SameMaj
 set(package_files ${CMAKE_CURRENT_BINARY_DIR}/pinferConfig.cmake
                   ${CMAKE_CURRENT_BINARY_DIR}/pinferConfigVersion.cmake)
 
+# Written by packaging/man_pages.py from the programs' own descriptions; here they get the version.
+foreach(page pinfer pinfer-export)
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/../man/${page}.1.in ${page}.1 @ONLY)
+endforeach()
+
+# install_shell_files(PROGRAM SHARE ARGUMENTS...): manual page and completion of a program, where
+# shells and man look for them below a share/ folder.
+function(install_shell_files program share)
+  set(completion ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../completion)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${program}.1 DESTINATION ${share}/man/man1 ${ARGN})
+  install(FILES ${completion}/${program}.bash RENAME ${program}
+          DESTINATION ${share}/bash-completion/completions ${ARGN})
+  install(FILES ${completion}/_${program} DESTINATION ${share}/zsh/site-functions ${ARGN})
+endfunction()
+
 if(PINFER_BUILD_CLI)
   install(TARGETS pinfer_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT Runtime)
+  install_shell_files(pinfer ${CMAKE_INSTALL_DATAROOTDIR} COMPONENT Runtime)
+  install(FILES ${CMAKE_CURRENT_LIST_DIR}/../systemd/pinfer@.service
+          DESTINATION lib/systemd/system COMPONENT Runtime)
 endif()
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT Runtime)
 install(TARGETS pinfer_shared EXPORT pinferShared
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         COMPONENT Runtime NAMELINK_COMPONENT Development
@@ -59,5 +80,7 @@ if(SKBUILD)
           DESTINATION pinfer/lib/cmake/pinfer ${wheel})
   install(FILES ${package_files} DESTINATION pinfer/lib/cmake/pinfer ${wheel})
   install(DIRECTORY engine_cpp/include/pinfer DESTINATION pinfer/include ${wheel})
+  install_shell_files(pinfer ${SKBUILD_DATA_DIR}/share ${wheel})
+  install_shell_files(pinfer-export ${SKBUILD_DATA_DIR}/share ${wheel})
   install(FILES runtime/package_init.py DESTINATION pinfer RENAME __init__.py ${wheel})
 endif()

@@ -228,5 +228,5 @@ def test_completion_scripts(pinfer):
     assert "--max-num-seqs" in complete("run --max", 2)
     assert complete("bench --rep", 2) == ["--repetitions"]
     assert "__fish_use_subcommand" in run(pinfer, "completion", "fish").stdout
-    assert run(pinfer, "completion", "zsh").stdout.startswith("autoload")
+    assert run(pinfer, "completion", "zsh").stdout.startswith("#compdef pinfer")
     assert run(pinfer, "completion", "tcsh").returncode == 2

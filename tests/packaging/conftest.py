@@ -2,7 +2,11 @@
 
 import fcntl
 import os
+import shutil
+import socket
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import tiny_models
@@ -50,3 +54,26 @@ def prefix(build_dir, tmp_path_factory):
         succeed("cmake", "--install", build_dir, "--prefix", made, "--component", component,
                 "--strip", env={**os.environ, "DESTDIR": ""})  # fmt: skip
     return made.rename(made.with_name("moved elsewhere"))
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def packages(build_dir, tmp_path_factory):
+    """What packaging/package.py makes of the built tree."""
+    if shutil.which("dpkg-shlibdeps") is None:
+        pytest.skip("no dpkg-shlibdeps here (Debian: dpkg-dev)")
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # made once for all workers
+        folder = folder.parent
+    script = Path(__file__).parents[2] / "packaging" / "package.py"
+    with (folder / "packages.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "packages" / "SHA256SUMS").exists():
+            succeed(sys.executable, script, build_dir, folder / "packages")
+    return folder / "packages"

@@ -1,0 +1,2 @@
+# bash completion of pinfer. The program knows its flags.
+eval "$(pinfer completion bash)"
