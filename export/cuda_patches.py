@@ -170,14 +170,11 @@ def no_tuning(arch: int) -> Patches:
         config = self.configs[0]
         compiled = self._precompile_config(config)
         kernel = compiled.kernel
-        _, _, absent = compiled._get_arg_lists(
+        _, arguments, absent = compiled._get_arg_lists(
             self.fn.arg_names, triton_heuristics.get_constexprs(self.fn)
         )
         chosen = triton_heuristics.config_to_dict(config)
         signature = compiled.compile_meta["signature"]
-        _, arguments, _ = compiled._get_arg_lists(
-            self.fn.arg_names, triton_heuristics.get_constexprs(self.fn)
-        )
         launcher = types.SimpleNamespace(
             bin=kernel,
             config=config,
@@ -187,8 +184,10 @@ def no_tuning(arch: int) -> Patches:
                 for name in arguments
                 if signature.get(name, "constexpr") != "constexpr" and name not in absent
             ],
-            global_scratch=getattr(kernel.metadata, "global_scratch_size", 0) or None,
-            profile_scratch=getattr(kernel.metadata, "profile_scratch_size", 0) or None,
+            # Triton's kernels take a pointer for each that it knows, also where 0 bytes are needed:
+            # None would leave the parameter out, and the driver read one too many.
+            global_scratch=getattr(kernel.metadata, "global_scratch_size", None),
+            profile_scratch=getattr(kernel.metadata, "profile_scratch_size", None),
         )
         self.save_gpu_kernel(0, launcher)
 

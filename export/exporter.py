@@ -169,6 +169,7 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
                 "format": asdict(formats.embedding),
                 "scale": spec.embedding_scale,
                 "position_weight": None if weights.positions is None else weights.positions.name,
+                **target.positions_entry(weights.positions),
             },
             "rotaries": [
                 {"inv_freq": _inv_freq(i), "attention_scaling": rotary.attention_scaling}

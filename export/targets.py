@@ -16,6 +16,7 @@ from pinfer.export.artifact_cache import ArtifactCache
 from pinfer.export.choices import check_cuda_options
 from pinfer.export.config import ExportConfig
 from pinfer.export.errors import ExportError
+from pinfer.export.models.spec import TensorPlan
 from pinfer.export.part import Part
 from pinfer.export.part_check import check_part
 from pinfer.export.providers import check_provider, missing_symbols, providers_for
@@ -52,6 +53,8 @@ class Target(Protocol):
     def providers(self, requested: str | None, built: list[BuiltArtifact]) -> list[str]: ...
 
     def entry(self) -> dict[str, Any]: ...
+
+    def positions_entry(self, positions: TensorPlan | None) -> dict[str, Any]: ...
 
 
 class CpuTarget:
@@ -91,6 +94,9 @@ class CpuTarget:
             "cpu_isa": self.cpu_isa,
             "cpu_features": list(artifact.CPU_FEATURES[self.cpu_isa]),
         }
+
+    def positions_entry(self, positions: TensorPlan | None) -> dict[str, Any]:
+        return {}  # a packed table's shape tells
 
 
 class CudaTarget:
@@ -151,6 +157,9 @@ class CudaTarget:
             "cpu_isa": self.cpu_isa,
             "cpu_features": list(artifact.CPU_FEATURES[self.cpu_isa]),
         }
+
+    def positions_entry(self, positions: TensorPlan | None) -> dict[str, Any]:
+        return {} if positions is None else {"num_positions": positions.shape[0]}
 
     def _code(self) -> Iterable[Path]:
         """Of the exporter, beside what every artifact depends on."""

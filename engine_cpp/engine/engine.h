@@ -132,6 +132,7 @@ class Engine {
 
   Engine() = default;
   Status load_model();
+  Status load_cuda_model(const KVCacheConfig& kv_cache_config);
   void make_core(KVCacheConfig kv_cache_config, std::unique_ptr<Executor> executor);
   Result<const ShimProvider*> find_provider() const;
   void start();

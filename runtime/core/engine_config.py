@@ -40,6 +40,8 @@ class EngineConfig:
     watermark: float = 0.0  # [0, 1): share of blocks kept free at admission while others run
     threads: int = 0  # compute threads; 0 = what cgroup quota and affinity allow
     provider: Provider = Provider.NATIVE
+    gpu_memory_utilization: float = 0.9  # (0, 1]: share of a GPU's memory that may be taken
+    cuda_graphs: bool = True  # record decode steps on a GPU, to start each as one
 
     def validate(self) -> None:
         """Raises ValueError naming the field, the range and what was found.
@@ -61,3 +63,5 @@ class EngineConfig:
         if not 0.0 <= self.watermark < 1.0:
             raise field_error("watermark", "in [0, 1)", self.watermark)
         check_range("threads", self.threads, 0, _MAX_THREADS)
+        if not 0.0 < self.gpu_memory_utilization <= 1.0:
+            raise field_error("gpu_memory_utilization", "in (0, 1]", self.gpu_memory_utilization)

@@ -3,6 +3,8 @@ needed. What fails runs in a process of its own."""
 
 import multiprocessing
 import os
+import re
+import struct
 
 import pytest
 
@@ -66,6 +68,33 @@ def test_all_together_are_enough():
         assert len(set(codes.values())) == 3
     assert {name: getattr(torch.cuda, name) for name in before} == before
     assert not torch.cuda.is_available() or torch.version.cuda
+
+
+def num_parameters(code):
+    """Of a compiled kernel: entries KPARAM_INFO of its section .nv.info.NAME."""
+    header = struct.unpack_from("<16sHHIQQQIHHHHHH", code)
+    begin, size, count, names = header[6], header[11], header[12], header[13]
+    sections = [struct.unpack_from("<IIQQQQIIQQ", code, begin + i * size) for i in range(count)]
+    for section in sections:
+        name = code[sections[names][4] + section[0] :].split(b"\0")[0]
+        if not name.startswith(b".nv.info."):
+            continue
+        at, end, found = section[4], section[4] + section[5], 0
+        while at < end:
+            form, kind, length = struct.unpack_from("<BBH", code, at)
+            found += kind == 0x17
+            at += 4 + (length if form == 4 else 0)
+        return found
+    raise AssertionError("no .nv.info")
+
+
+def test_host_code_gives_each_kernel_all_of_its_parameters():
+    sources = compile_layer((80, 90), "")
+    for name, codes in sources.kernels.items():
+        start = sources.wrapper.index(f"= loadKernel(__{name}_start")
+        given = re.search(r"void\* kernel_args_\[\] = \{(.*?)\};", sources.wrapper[start:])[1]
+        for code in codes.values():
+            assert num_parameters(code) == given.count("&"), name
 
 
 def test_sources_are_the_same_every_time():
