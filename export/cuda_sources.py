@@ -38,6 +38,9 @@ class CudaSources:
     constants: tuple[str, ...]  # in the order in which the container numbers them
     # Kernel -> architecture (as the GPU compiler names it, "80" or "90a") -> compiled code.
     kernels: dict[str, dict[str, bytes]]
+    # Kernel -> what it was compiled from, and with which sizes of its blocks. For tests, which
+    # compute kernels on the CPU.
+    triton: dict[str, tuple[str, dict[str, int]]]
 
 
 def target_name(arch: int) -> str:
@@ -66,7 +69,7 @@ def generate(
         name: {arch: code for each in found for arch, code in each.kernels[name].items()}
         for name in first.kernels
     }
-    return CudaSources(first.wrapper, first.constants, kernels)
+    return CudaSources(first.wrapper, first.constants, kernels, first.triton)
 
 
 def _generate(
@@ -78,8 +81,15 @@ def _generate(
         cls: type, graph: Any, wrapper: str, kernel_code: str, *args: Any, **kwargs: Any
     ) -> str:
         # Each kernel's source stands there as a comment, with what this machine compiles it for.
-        wrapper = re.sub(r"^ */\*\n *async_compile.*?^ *\*/$", "", wrapper, flags=re.M | re.S)
-        captured.update(graph=graph, wrapper=wrapper, kernels=_kernels(arch, wrapper))
+        comment = re.compile(r"^ */\*\n *async_compile\.triton\('(\w+)', (.*?)^ *\*/$", re.M | re.S)
+        sources = dict(comment.findall(wrapper))
+        wrapper = comment.sub("", wrapper)
+        kernels = _kernels(arch, wrapper)
+        triton = {
+            name: (sources[name], dict(codecache.CudaKernelParamCache.cache[name]["config"]))
+            for name in kernels
+        }
+        captured.update(graph=graph, wrapper=wrapper, kernels=kernels, triton=triton)
         return "captured.so"
 
     patch = mock.patch.object(codecache.AotCodeCompiler, "compile", classmethod(capture))
@@ -104,7 +114,7 @@ def _generate(
         raise ExportError(
             f"{part.name}: compiled constants are {sorted(constants)}, expected {sorted(expected)}"
         )
-    return CudaSources(captured["wrapper"], constants, captured["kernels"])
+    return CudaSources(captured["wrapper"], constants, captured["kernels"], captured["triton"])
 
 
 def _moved(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:

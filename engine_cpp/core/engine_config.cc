@@ -31,6 +31,7 @@ Status EngineConfig::validate() const {
   if (!(gpu_memory_utilization > 0.0 && gpu_memory_utilization <= 1.0)) {
     return field_error("gpu_memory_utilization", "in (0, 1]", gpu_memory_utilization);
   }
+  PINFER_RETURN_IF_ERROR(check_range("max_cuda_graph_seqs", max_cuda_graph_seqs, 0, kMaxInt));
   return Status::ok_status();
 }
 

@@ -38,7 +38,7 @@ struct EngineConfig {
   int32_t threads = 0;     // compute threads; 0 = what cgroup quota and affinity allow
   Provider provider = Provider::NATIVE;
   double gpu_memory_utilization = 0.9;  // (0, 1]: share of a GPU's memory that the engine may take
-  bool cuda_graphs = true;              // record decode steps on a GPU, to start each as one
+  int32_t max_cuda_graph_seqs = 256;    // largest decode step that a GPU records; 0 = none
 
   // INVALID_ARGUMENT naming the field, the range and what was found. 0 is accepted where it means
   // "choose". How many blocks a request needs depends on the model (core/kv_cache_config.h).
@@ -60,7 +60,7 @@ struct EngineConfig {
     visit("threads", &EngineConfig::threads);
     visit("provider", &EngineConfig::provider);
     visit("gpu_memory_utilization", &EngineConfig::gpu_memory_utilization);
-    visit("cuda_graphs", &EngineConfig::cuda_graphs);
+    visit("max_cuda_graph_seqs", &EngineConfig::max_cuda_graph_seqs);
   }
 };
 

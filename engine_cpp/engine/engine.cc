@@ -136,7 +136,7 @@ Status Engine::load_cuda_model(const KVCacheConfig& kv_cache_config) {
   }
   config_.threads = 1;  // what is computed on the host is little
   const CudaRunnerOptions options = {config_.max_num_seqs, config_.max_num_batched_tokens,
-                                     config_.max_model_len, config_.cuda_graphs};
+                                     config_.max_model_len, config_.max_cuda_graph_seqs};
   PINFER_ASSIGN_OR_RETURN(std::unique_ptr<CudaModelRunner> runner,
                           CudaModelRunner::create(device, bundle_, kv_cache_config, options));
   CudaKVCacheShape shape = runner->cache_shape();

@@ -90,7 +90,7 @@ Status CudaModelRunner::load(std::shared_ptr<const Bundle> bundle,
   limits.max_tokens = std::max(limits.max_tokens, graph_batch_size(limits.max_seqs));
   limits.max_seqs = std::max(limits.max_seqs, graph_batch_size(limits.max_seqs));
   PINFER_ASSIGN_OR_RETURN(inputs_, CudaStepInputs::create(device_, limits));
-  if (options_.use_graphs) {
+  if (options_.max_graph_seqs > 0) {
     const auto bytes = static_cast<size_t>(limits.max_seqs * manifest.hidden_size) * sizeof(float);
     PINFER_ASSIGN_OR_RETURN(graph_states_,
                             CudaMemoryBlock::allocate(device_, bytes, "hidden states"));
@@ -151,7 +151,8 @@ Status CudaModelRunner::execute_model(const SchedulerOutput& scheduler_output) {
   PINFER_RETURN_IF_ERROR(cuda_status(device_->make_current()));
   // The pinned arrays may still be being copied for a step that sampled nothing.
   PINFER_RETURN_IF_ERROR(cuda_status(device_->synchronize()));
-  if (options_.use_graphs && num_tokens == num_seqs && graph_batch_size(num_seqs) > 0) {
+  if (num_tokens == num_seqs && num_seqs <= options_.max_graph_seqs &&
+      graph_batch_size(num_seqs) > 0) {
     return run_decode_graph();
   }
   PINFER_RETURN_IF_ERROR(fill_inputs(num_tokens, num_seqs, batch_.max_blocks()));

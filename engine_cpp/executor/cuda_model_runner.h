@@ -23,7 +23,7 @@ namespace pinfer {
 
 struct CudaRunnerOptions {
   int64_t max_num_seqs = 0, max_num_batched_tokens = 0, max_model_len = 0;
-  bool use_graphs = true;
+  int64_t max_graph_seqs = 0;  // decode steps of more requests are not recorded
 };
 
 class CudaModelRunner final : public Executor {

@@ -62,6 +62,8 @@ class EngineOptions(ctypes.Structure):
         ("log_user_data", c_void_p),
         ("progress_callback", ProgressCallback),
         ("progress_user_data", c_void_p),
+        ("gpu_memory_utilization", c_double),
+        ("max_cuda_graph_seqs", c_int64),
     )
 
 

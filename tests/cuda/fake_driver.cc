@@ -247,7 +247,7 @@ void fake_cuda_fail_at(int64_t call, int32_t error) {
   State& s = state();
   s.fail_at = call < 0 ? -1 : s.calls + call;
   s.failure = error;
-  s.failed_function.clear();
+  if (call >= 0) s.failed_function.clear();
 }
 
 int64_t fake_cuda_num_calls() { return state().calls; }
@@ -278,6 +278,14 @@ FakeCudaLaunch fake_cuda_launch(int64_t index) {
   return state().launches[static_cast<size_t>(index)];
 }
 void fake_cuda_forget_launches() { state().launches.clear(); }
+uint64_t fake_cuda_extent(const void* memory) {
+  auto* data = const_cast<char*>(static_cast<const char*>(memory));
+  auto found = state().device.upper_bound(data);
+  if (found == state().device.begin()) return 0;
+  --found;
+  char* end = found->first + found->second;
+  return data < end ? static_cast<uint64_t>(end - data) : 0;
+}
 void fake_cuda_set_launcher(FakeCudaLauncher launcher) { state().launcher = launcher; }
 void fake_cuda_set_fill(uint8_t fill) { state().fill = fill; }
 

@@ -32,7 +32,7 @@ FAKE_CUDA_API void fake_cuda_reset(int32_t num_devices, int32_t arch, uint64_t m
 // describe errors or give something back are not counted.
 FAKE_CUDA_API void fake_cuda_fail_at(int64_t call, int32_t error);
 FAKE_CUDA_API int64_t fake_cuda_num_calls();
-// The name of the function that failed by fake_cuda_fail_at(); "" if none has yet.
+// The name of the function that failed by the last fake_cuda_fail_at() of a call; "" if none has.
 FAKE_CUDA_API const char* fake_cuda_failed_function();
 // One a line; "" if there are none.
 FAKE_CUDA_API const char* fake_cuda_faults();
@@ -41,6 +41,8 @@ FAKE_CUDA_API const char* fake_cuda_alive();
 FAKE_CUDA_API int64_t fake_cuda_num_launches();
 FAKE_CUDA_API FakeCudaLaunch fake_cuda_launch(int64_t index);
 FAKE_CUDA_API void fake_cuda_forget_launches();
+// Bytes from an address to the end of the allocation that it lies in; 0 if it lies in none.
+FAKE_CUDA_API uint64_t fake_cuda_extent(const void* memory);
 FAKE_CUDA_API void fake_cuda_set_launcher(FakeCudaLauncher launcher);
 // Byte that new device memory is filled with; 0 by default.
 FAKE_CUDA_API void fake_cuda_set_fill(uint8_t fill);
