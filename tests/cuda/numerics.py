@@ -12,9 +12,10 @@ from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
 
-import pinfer
 from drive import FakeDriver
 from launcher import Kernel
+
+import pinfer
 
 LAUNCHER = ctypes.CFUNCTYPE(
     None, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint32), ctypes.POINTER(ctypes.c_void_p),

@@ -1,4 +1,4 @@
-"""Real bundles for CUDA in the real engine, over a CUDA driver that needs no GPU (fake_driver.cc)."""
+"""Real bundles for CUDA in the real engine, over a CUDA driver that needs no GPU."""
 
 import ctypes.util
 import json
