@@ -1,6 +1,7 @@
-"""Exports what a GPU machine runs, here, where torch and Triton are: tiny models of several families
-with the log-probabilities that transformers gives them, and bundles of the shape of Llama 3 8B
-without their weights, which random_weights.py makes there.
+"""Exports what a GPU machine runs, here, where torch and Triton are.
+
+Tiny models of several families with the log-probabilities that transformers gives them, and bundles
+of the shape of Llama 3 8B without their weights, which random_weights.py makes there.
 
 Usage: python pack_bundles.py FOLDER [--archs 80,90,100] [--only-tiny]
 """
@@ -14,17 +15,17 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(TESTS))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import cuda_bundles
 import family_models
 import tiny_models
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
+
 from pinfer.export import exporter, weights
 from pinfer.export.config import ExportConfig
 from pinfer.export.weights import WrittenWeights
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 
 PROMPT = [5, 60, 61, 7, 200, 9, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55]
 LLAMA_8B = LlamaConfig(

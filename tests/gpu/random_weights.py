@@ -1,5 +1,6 @@
-"""Fills in the weights of a bundle that pack_bundles.py has left without: random numbers of about the
-size that a model's have. Needs numpy alone.
+"""Fills in the weights of a bundle that pack_bundles.py has left without.
+
+Random numbers of about the size that a model's have. Needs numpy alone.
 
 Usage: python random_weights.py BUNDLE
 """

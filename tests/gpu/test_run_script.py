@@ -1,4 +1,4 @@
-"""The script for a GPU machine runs to its end over the fake driver, so that its own faults show."""
+"""The script for a machine with a GPU runs to its end over the fake driver."""
 
 import json
 import os
