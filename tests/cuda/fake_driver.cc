@@ -207,7 +207,8 @@ void check_launch(const Function& function, const unsigned* grid, const unsigned
   }
 }
 
-// Pointers are the parameters of 8 bytes; the last two, Triton's scratch memory, may be null.
+// Pointers are the parameters of 8 bytes; the last two, Triton's scratch memory, may be null. What is
+// small is a count of 64 bits: no memory of a process lies there.
 void check_parameters(const Function& function, void** parameters) {
   const auto& bytes = function.info.parameter_bytes;
   for (size_t i = 0; i < bytes.size(); ++i) {
@@ -215,6 +216,8 @@ void check_parameters(const Function& function, void** parameters) {
     void* pointer = nullptr;
     std::memcpy(&pointer, parameters[i], sizeof(pointer));
     if (pointer == nullptr && i + 2 >= bytes.size()) continue;
+    const auto value = reinterpret_cast<uintptr_t>(pointer);
+    if (value != 0 && value < uintptr_t{1} << 32) continue;
     const std::string argument = "parameter " + std::to_string(i);
     check_device(function.name.c_str(), argument.c_str(), pointer, 1);
   }
