@@ -19,8 +19,6 @@ PINFER_API void* pinfer_native_symbol(const char* name) {
 }
 
 // The same of the provider for CUDA. What is found must not be called without a device.
-PINFER_API void* pinfer_cuda_symbol(const char* name) {
-  return pinfer::cuda_provider().find(name);
-}
+PINFER_API void* pinfer_cuda_symbol(const char* name) { return pinfer::cuda_provider().find(name); }
 
 }  // extern "C"

@@ -207,8 +207,8 @@ void check_launch(const Function& function, const unsigned* grid, const unsigned
   }
 }
 
-// Pointers are the parameters of 8 bytes; the last two, Triton's scratch memory, may be null. What is
-// small is a count of 64 bits: no memory of a process lies there.
+// Pointers are the parameters of 8 bytes; the last two, Triton's scratch memory, may be null. What
+// is small is a count of 64 bits: no memory of a process lies there.
 void check_parameters(const Function& function, void** parameters) {
   const auto& bytes = function.info.parameter_bytes;
   for (size_t i = 0; i < bytes.size(); ++i) {
