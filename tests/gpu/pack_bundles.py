@@ -31,7 +31,7 @@ PROMPT = [5, 60, 61, 7, 200, 9, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 
 LLAMA_8B = LlamaConfig(
     vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32,
     num_attention_heads=32, num_key_value_heads=8, max_position_embeddings=16384,
-    tie_word_embeddings=False, dtype="bfloat16",
+    tie_word_embeddings=False, dtype="bfloat16", architectures=["LlamaForCausalLM"],
 )  # fmt: skip
 FORMATS = {"bf16": (), "fp8": ("--quantize", "fp8")}
 
