@@ -13,7 +13,7 @@ git -C "$root" archive --prefix=tree/ HEAD csrc engine_cpp runtime tests/gpu tes
 cp -r /usr/include/nlohmann "$scratch/pack/usr/include/"
 cp -r /usr/share/cmake/nlohmann_json "$scratch/pack/usr/share/cmake/"
 "$python" "$root/tests/gpu/pack_bundles.py" "$scratch/pack/bundles"
-tar -C "$scratch/pack" --dereference --sort=name --mtime=@0 -czf "$output" .
+tar -C "$scratch/pack" --exclude=./bundles.scratch --dereference --sort=name --mtime=@0 -czf "$output" .
 bytes=$(stat -c %s "$output")
 echo "$output: $((bytes >> 20)) MiB"
 # Must travel to where there is a GPU.
