@@ -54,6 +54,7 @@ $(VENV)/.installed: $(SOURCES) | $(VENV)/.torch
 $(VENV)/.test-tools: pyproject.toml packaging/debian_packages.sh tests/gpu/cuda_wheels.py | $(VENV)/.torch
 	packaging/debian_packages.sh test
 	$(BIN)/pip install -q $$($(PYTHON) packaging/extra_requirements.py test)
+	$(BIN)/pip install -q --no-deps $$($(PYTHON) packaging/extra_requirements.py cuda)
 	$(BIN)/python tests/gpu/cuda_wheels.py headers
 	touch $@
 
@@ -80,6 +81,7 @@ test-slow-subset: build-tests
 	$(BIN)/python -m pytest -q -m slow tests/export/test_export_faults.py tests/export/test_part_check.py
 	$(BIN)/python -m pytest -q -m slow tests/e2e/test_families.py -k structure
 	$(BIN)/python -m pytest -q -m slow tests/packaging/test_soak.py
+	$(BIN)/python -m pytest -q -m slow tests/export/test_cuda_export.py tests/export/test_cuda_patches.py tests/cuda
 
 # libFuzzer targets (clang) under AddressSanitizer and UndefinedBehaviorSanitizer, one after the other.
 FUZZ_SECONDS ?= 600

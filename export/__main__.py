@@ -12,7 +12,11 @@ import click
 from rich.console import Console
 
 from pinfer.export.config import (
+    BACKENDS,
     CPU_ISAS,
+    CUDA_ARCHS,
+    DEFAULT_CUDA_ARCHS,
+    DEVICES,
     DTYPES,
     EMBEDDING_FORMATS,
     GROUP_SIZES,
@@ -76,6 +80,14 @@ class StageReport:
               help="Of the KV cache; default: that of --dtype.")  # fmt: skip
 @click.option("--eval", "evaluate", type=click.Path(path_type=Path),
               help="Measure perplexity and KL against float32 on this text.")  # fmt: skip
+@click.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True,
+              help="What the bundle is compiled for; cuda needs no GPU here.")  # fmt: skip
+@click.option("--cuda-arch", "cuda_archs", default=",".join(map(str, DEFAULT_CUDA_ARCHS)),
+              show_default=True, callback=lambda *arguments: _cuda_archs(*arguments),
+              help="Compute capabilities (times 10) that kernels are compiled for; those of 8.x run"
+                   " on later 8.x, others on their own alone.")  # fmt: skip
+@click.option("--backend", type=click.Choice(BACKENDS), default="inductor", show_default=True,
+              help="What compiles the layers.")  # fmt: skip
 @click.option("--cpu-isa", type=click.Choice(CPU_ISAS), default="x86-64-v3", show_default=True,
               help="Instruction set that the bundle is compiled for.")  # fmt: skip
 @click.option("--task", type=click.Choice(TASKS),
@@ -109,6 +121,9 @@ def command(
     calibrate: Path | None,
     kv_dtype: str | None,
     evaluate: Path | None,
+    device: str,
+    cuda_archs: tuple[int, ...],
+    backend: str,
     cpu_isa: str,
     task: str | None,
     max_model_len: int | None,
@@ -135,6 +150,9 @@ def command(
         calibrate=calibrate,
         kv_dtype=kv_dtype,
         evaluate=evaluate,
+        device=device,
+        cuda_archs=cuda_archs,
+        backend=backend,
         cpu_isa=cpu_isa,
         task=task,
         max_model_len=max_model_len,
@@ -157,6 +175,14 @@ def command(
     if evaluate is not None and "evaluation" in manifest:
         report.print("info", str(Evaluation(**manifest["evaluation"])))
     report.print("info", f"wrote {output} in {time.monotonic() - started:.1f} s")
+
+
+def _cuda_archs(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...]:
+    known = {str(arch): arch for arch in CUDA_ARCHS}
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in known]:
+        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(known)}")
+    return tuple(sorted({known[name] for name in names}))
 
 
 def _list_models(context: click.Context) -> None:

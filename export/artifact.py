@@ -83,7 +83,7 @@ def compiler() -> str:
 
 
 def compiler_version() -> str:
-    return _run([compiler(), "-dumpfullversion", "-dumpversion"], "compiler").strip()
+    return run([compiler(), "-dumpfullversion", "-dumpversion"], "compiler").strip()
 
 
 def resolve_cpu_isa(requested: str) -> str:
@@ -115,8 +115,23 @@ def _cpu_flags() -> set[str]:
 def build(name: str, sources: Sources, cpu_isa: str, folder: Path) -> BuiltArtifact:
     """Compiles and links `sources` in `folder`; the result is `folder/NAME.so`, stripped."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "wrapper.cpp").write_text(_without_prints(sources.wrapper))
+    (folder / "wrapper.cpp").write_text(without_prints(sources.wrapper))
     (folder / "kernels.cpp").write_text(sources.kernels)
+    flags = [f"-march={cpu_isa}", "-fPIC", "-fvisibility=hidden", f"-ffile-prefix-map={folder}=.",
+             "-ffunction-sections", "-fdata-sections"]  # fmt: skip
+    cxx = compiler()
+    generated = [*flags, *torch_flags(cpu_isa), "-std=c++20", "-fopenmp", "-w"]
+    run([cxx, "-c", "-O1", *generated, "wrapper.cpp", "-o", "wrapper.o"], name, folder)
+    run([cxx, "-c", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
+         *generated, "kernels.cpp", "-o", "kernels.o"], name, folder)  # fmt: skip
+    return link(name, ["wrapper.o", "kernels.o"], BOUND_PREFIXES, folder)
+
+
+def link(
+    name: str, generated: list[str], bound_prefixes: tuple[str, ...], folder: Path
+) -> BuiltArtifact:
+    """Links `generated` objects of the folder with what every artifact has. Their undefined names
+    that begin with one of bound_prefixes become those that the engine binds."""
     # Where constants in the artifact would stand; there are none, the engine binds them.
     (folder / "constants.c").write_text(
         "const unsigned char _binary_constants_bin_start[1] = {0};\n"
@@ -126,31 +141,25 @@ def build(name: str, sources: Sources, cpu_isa: str, folder: Path) -> BuiltArtif
     # Only these names leave the artifact; templates of the C++ library would otherwise meet those
     # of other libraries in the process.
     (folder / "exports.map").write_text("{ global: AOTInductor*; pinfer_artifact_*; local: *; };\n")
-    flags = [f"-march={cpu_isa}", "-fPIC", "-fvisibility=hidden", f"-ffile-prefix-map={folder}=.",
-             "-ffunction-sections", "-fdata-sections"]  # fmt: skip
     cxx = compiler()
-    generated = [*flags, *_torch_flags(cpu_isa), "-std=c++20", "-fopenmp", "-w"]
-    _run([cxx, "-c", "-O1", *generated, "wrapper.cpp", "-o", "wrapper.o"], name, folder)
-    _run([cxx, "-c", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
-          *generated, "kernels.cpp", "-o", "kernels.o"], name, folder)  # fmt: skip
-    _run([cxx, "-x", "c", "-c", "-fPIC", "constants.c", "-o", "constants.o"], name, folder)
-    _run([cxx, "-c", "-O1", "-fPIC", "unload.cpp", "-o", "unload.o"], name, folder)
-    symbols = _write_trampolines(folder, name)
-    _run([cxx, "-c", "trampolines.s", "-o", "trampolines.o"], name, folder)
-    objects = ["wrapper.o", "kernels.o", "constants.o", "unload.o", "trampolines.o"]
-    link = ["-shared", "-s", "-Wl,-z,defs", "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections",
-            "-Wl,--build-id=none", "-Wl,--version-script=exports.map",
-            "-static-libstdc++", "-static-libgcc"]  # fmt: skip
-    _run([cxx, *link, *objects, "-o", f"{name}.so"], name, folder)
+    run([cxx, "-x", "c", "-c", "-fPIC", "constants.c", "-o", "constants.o"], name, folder)
+    run([cxx, "-c", "-O1", "-fPIC", "unload.cpp", "-o", "unload.o"], name, folder)
+    symbols = _write_trampolines(folder, name, generated, bound_prefixes)
+    run([cxx, "-c", "trampolines.s", "-o", "trampolines.o"], name, folder)
+    objects = [*generated, "constants.o", "unload.o", "trampolines.o"]
+    options = ["-shared", "-s", "-Wl,-z,defs", "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections",
+               "-Wl,--build-id=none", "-Wl,--version-script=exports.map",
+               "-static-libstdc++", "-static-libgcc"]  # fmt: skip
+    run([cxx, *options, *objects, "-o", f"{name}.so"], name, folder)
     return BuiltArtifact(folder / f"{name}.so", symbols)
 
 
-def _without_prints(wrapper: str) -> str:
+def without_prints(wrapper: str) -> str:
     """Errors are reported through AOTInductorGetLastError; a library must not print them too."""
     return wrapper.replace("std::cerr <<", "if (false) std::cerr <<")
 
 
-def _torch_flags(cpu_isa: str) -> list[str]:
+def torch_flags(cpu_isa: str) -> list[str]:
     include = Path(torch.__file__).parent / "include"
     capability = CAPABILITY[cpu_isa]
     return [
@@ -166,8 +175,10 @@ def _torch_flags(cpu_isa: str) -> list[str]:
     ]
 
 
-def _write_trampolines(folder: Path, name: str) -> tuple[str, ...]:
-    listing = _run(["nm", "wrapper.o", "kernels.o"], name, folder)
+def _write_trampolines(
+    folder: Path, name: str, objects: list[str], bound_prefixes: tuple[str, ...]
+) -> tuple[str, ...]:
+    listing = run(["nm", *objects], name, folder)
     undefined: set[str] = set()
     defined: set[str] = set()
     for line in listing.splitlines():
@@ -176,7 +187,7 @@ def _write_trampolines(folder: Path, name: str) -> tuple[str, ...]:
             undefined.add(fields[1])
         elif len(fields) == 3 and fields[1] in "TtWwVvBbDdRr":
             defined.add(fields[2])
-    host = {n for n in undefined - defined if n.startswith(BOUND_PREFIXES)}
+    host = {n for n in undefined - defined if n.startswith(bound_prefixes)}
     fixed = sorted(n for n in host if n in CONSTANT_FUNCTIONS)
     bound = tuple(sorted(host - set(fixed)))
     (folder / "trampolines.s").write_text(_trampoline_source(bound, fixed))
@@ -203,7 +214,7 @@ def _trampoline_source(bound: tuple[str, ...], fixed: list[str]) -> str:
     return "\n".join(lines)
 
 
-def _run(command: list[str], what: str, folder: Path | None = None) -> str:
+def run(command: list[str], what: str, folder: Path | None = None) -> str:
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if result.returncode != 0:
         lines = result.stderr.strip().splitlines()

@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,10 @@ class ArtifactCache:
         self._folder = folder
 
     @staticmethod
-    def key(part: Part, spec: object, cpu_isa: str) -> str:
+    def key(part: Part, spec: object, target: str, more_code: Iterable[Path] = ()) -> str:
         """What `part` (made from the frozen dataclass `spec`) compiles to depends on this alone."""
         code = hashlib.sha256()
-        for path in CODE:
+        for path in (*CODE, *more_code):
             code.update(path.read_bytes())
         content: dict[str, Any] = {
             "part": part.name,
@@ -51,7 +52,7 @@ class ArtifactCache:
                 [name, str(value.dtype), list(value.shape)]
                 for name, value in part.constants().items()
             ],
-            "cpu_isa": cpu_isa,
+            "target": target,
             "torch": torch.__version__,
             "compiler": [artifact.compiler(), artifact.compiler_version()],
             "code": code.hexdigest(),

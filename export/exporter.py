@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from pinfer.export import artifact, parts
+from pinfer.export import parts
 from pinfer.export.artifact import BuiltArtifact
 from pinfer.export.artifact_cache import ArtifactCache, default_cache_folder
 from pinfer.export.bundle_writer import BundleWriter
@@ -23,6 +23,7 @@ from pinfer.export.checkpoint import Checkpoint
 from pinfer.export.choices import (
     choose_dtype,
     choose_formats,
+    choose_kv_dtype,
     choose_max_model_len,
     choose_task,
 )
@@ -35,10 +36,9 @@ from pinfer.export.models.registry import read_spec
 from pinfer.export.models.spec import ModelSpec
 from pinfer.export.packed_tensors import PackedTensors, stored_shape
 from pinfer.export.part import Part
-from pinfer.export.part_check import check_part
-from pinfer.export.providers import check_provider, missing_symbols, providers_for
 from pinfer.export.result_cache import ResultCache
 from pinfer.export.sentence_transformers import read_pooling
+from pinfer.export.targets import Target, choose_target
 from pinfer.export.text import TextPart, add_text, build_text, text_entry, text_manifest
 from pinfer.export.text_proof import prove_text
 from pinfer.export.weights import (
@@ -50,7 +50,8 @@ from pinfer.export.weights import (
 from pinfer.runtime.bundle.manifest import FORMAT_VERSION
 
 BLOCK_SIZE = 16
-TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
+TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8,
+                "float16": torch.float16}  # fmt: skip
 ARTIFACT_BYTES = 16 << 20  # more than all artifacts of a bundle take, for the disk check
 
 # Called at the start of every stage with its name, and as it advances with (name, done, total).
@@ -69,6 +70,7 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
     checkpoint = read_checkpoint(config.model, text_only=config.only == "text")
     if config.only == "text":
         return _export_text(config, checkpoint, progress)
+    target = choose_target(config)
     task = choose_task(config, checkpoint)
     embeds = task == "embed"
     spec = read_spec(checkpoint, embeds)
@@ -77,13 +79,12 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
     )
     dtype_name = choose_dtype(config, checkpoint)
     formats = choose_formats(config, dtype_name, checkpoint)
-    kv_dtype = config.kv_dtype or dtype_name
+    kv_dtype = choose_kv_dtype(config, dtype_name)
     max_model_len = choose_max_model_len(config, spec, checkpoint, pooling)
     weights = plan_weights(spec, checkpoint, formats, embeds)
     rotaries = [rotary.for_length(max_model_len) for rotary in spec.rotaries]
     for warning in (*checkpoint.warnings, *weights.warnings):
         progress(f"warning: {warning}", 0, 0)
-    cpu_isa = artifact.resolve_cpu_isa(config.cpu_isa)
     with BundleWriter(config.output, config.force) as writer:
         _check_disk(writer.folder, weights)
         progress("text", 0, 1)
@@ -94,22 +95,22 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
         progress("compile", 0, 1)
         model_parts: list[tuple[Part, object]] = [
             (
-                parts.decoder_layer(
+                target.decoder_layer(
                     name, layer, num_freqs, formats.linear, TORCH_DTYPES[kv_dtype], BLOCK_SIZE
                 ),
                 layer,
             )
             for name, (layer, num_freqs) in spec.layer_kinds().items()
         ]
-        last = parts.final_norm(spec.head) if embeds else parts.head(spec.head, formats.embedding)
+        last = parts.final_norm(spec.head) if embeds else target.head(spec.head, formats.embedding)
         model_parts.append((last, spec.head))
         with tempfile.TemporaryDirectory(prefix="pinfer-export-") as scratch:
             compiled = compile_parts(
-                model_parts, cpu_isa, max_model_len, config, Path(scratch), progress
+                model_parts, target, max_model_len, config, Path(scratch), progress
             )
             for entry in compiled:
                 writer.add_file(f"artifacts/{entry.part.name}.so", entry.built.path)
-        check_provider(config.provider, [entry.built for entry in compiled])
+        providers = target.providers(config.provider, [entry.built for entry in compiled])
         progress("weights", 0, 1)
         packed = PackedTensors(checkpoint)
         if calibration is not None:
@@ -159,12 +160,8 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
                 **_model_entry(checkpoint, spec, dtype_name, max_model_len),
                 "weight_format": asdict(formats.linear),
             },
-            "target": {
-                "device": "cpu",
-                "cpu_isa": cpu_isa,
-                "cpu_features": list(artifact.CPU_FEATURES[cpu_isa]),
-            },
-            "providers": providers_for([entry.built for entry in compiled]),
+            "target": target.entry(),
+            "providers": providers,
             "kv_cache": {"dtype": kv_dtype, "block_size": BLOCK_SIZE},
             "artifacts": {entry.part.name: _artifact_entry(entry) for entry in compiled},
             "embedding": {
@@ -172,6 +169,7 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
                 "format": asdict(formats.embedding),
                 "scale": spec.embedding_scale,
                 "position_weight": None if weights.positions is None else weights.positions.name,
+                **target.positions_entry(weights.positions),
             },
             "rotaries": [
                 {"inv_freq": _inv_freq(i), "attention_scaling": rotary.attention_scaling}
@@ -278,7 +276,7 @@ def read_checkpoint(path: Path, text_only: bool = False) -> Checkpoint:
 
 def compile_parts(
     model_parts: list[tuple[Part, object]],
-    cpu_isa: str,
+    target: Target,
     max_model_len: int,
     config: ExportConfig,
     scratch: Path,
@@ -291,15 +289,11 @@ def compile_parts(
     pending: list[tuple[Part, str, BuiltArtifact | Future[BuiltArtifact]]] = []
     with ThreadPoolExecutor(max_workers=2) as compilers:
         for part, spec in model_parts:
-            key = ArtifactCache.key(part, spec, cpu_isa)
+            key = target.key(part, spec)
             found = None if cache is None else cache.get(key, part.name)
             if found is None:
-                # Seconds to import: an export that compiles nothing does without.
-                from pinfer.export import inductor_sources, trace
-
-                sources = inductor_sources.generate(part, trace.trace(part), cpu_isa)
-                arguments = (part.name, sources, cpu_isa, scratch / part.name)
-                pending.append((part, key, compilers.submit(artifact.build, *arguments)))
+                arguments = (part.name, target.generate(part), scratch / part.name)
+                pending.append((part, key, compilers.submit(target.build, *arguments)))
             else:
                 pending.append((part, key, found))
         compiled = []
@@ -307,23 +301,14 @@ def compile_parts(
             if isinstance(result, Future):
                 result = result.result()
                 if config.verify:
-                    _check_part(part, result, cpu_isa, max_model_len, progress)
+                    target.check(
+                        part, result, max_model_len, lambda line: progress(f"warning: {line}", 0, 0)
+                    )
                 if cache is not None and config.verify:  # what is kept has been checked
                     cache.put(key, result)
             compiled.append(CompiledPart(part, result))
             progress("compile", len(compiled), len(pending))
     return compiled
-
-
-def _check_part(
-    part: Part, built: BuiltArtifact, cpu_isa: str, max_model_len: int, progress: Progress
-) -> None:
-    if missing_symbols("native", built.symbols):
-        progress(f"warning: {part.name} is not checked: it needs provider torch", 0, 0)
-    elif not artifact.runs_here(cpu_isa):
-        progress(f"warning: {part.name} is not checked: this machine lacks {cpu_isa}", 0, 0)
-    else:
-        check_part(part, built, max_model_len)
 
 
 def _check_disk(folder: Path, weights: WeightsPlan) -> None:

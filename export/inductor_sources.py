@@ -43,10 +43,10 @@ def generate(part: Part, program: torch.export.ExportedProgram, cpu_isa: str) ->
         return "captured.so"
 
     patch = mock.patch.object(codecache.AotCodeCompiler, "compile", classmethod(capture))
-    with _quiet(), _scratch(), torch.no_grad(), patch, _vector_isa(cpu_isa):
+    with quiet(), scratch(), torch.no_grad(), patch, _vector_isa(cpu_isa):
         try:
             torch._inductor.aot_compile(
-                program.module(), example_inputs(part), options=_options(part.name)
+                program.module(), example_inputs(part), options=_cpu_options(part.name)
             )
         except Exception as error:
             raise ExportError(f"{part.name}: AOTInductor failed: {error}") from error
@@ -59,17 +59,24 @@ def generate(part: Part, program: torch.export.ExportedProgram, cpu_isa: str) ->
     return Sources(captured["wrapper"], captured["kernels"], constants)
 
 
-def _options(name: str) -> dict[str, Any]:
+def options(name: str, shims: dict[Any, list[str]]) -> dict[str, Any]:
+    """What every part is lowered with; shims: how compiled code calls our ops."""
     return {
         "aot_inductor.package_constants_in_so": False,
         "aot_inductor.link_libtorch": False,
-        "aot_inductor.custom_ops_to_c_shims": ops.SHIMS,
+        "aot_inductor.custom_ops_to_c_shims": shims,
         "aot_inductor.precompile_headers": False,
         "aot_inductor.model_name_for_generated_files": name,
         "always_keep_tensor_constants": True,  # else small constants would be shared by all layers
+        "force_disable_caches": True,
+    }
+
+
+def _cpu_options(name: str) -> dict[str, Any]:
+    return {
+        **options(name, ops.SHIMS),
         "cpp.dynamic_threads": True,  # the number of threads is the engine's, not this host's
         "cpp.threads": 2,
-        "force_disable_caches": True,
     }
 
 
@@ -87,7 +94,7 @@ def _vector_isa(cpu_isa: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _scratch() -> Iterator[None]:
+def scratch() -> Iterator[None]:
     """What Inductor writes beside the sources goes with this call."""
     with tempfile.TemporaryDirectory(prefix="pinfer-inductor-") as folder:
         with mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder):
@@ -95,7 +102,7 @@ def _scratch() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     logger = logging.getLogger("torch._inductor")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -48,6 +48,8 @@ class PackedTensors:
     def _is_read_by_rows(self, plan: TensorPlan) -> bool:
         if len(plan.sources) != 1 or len(plan.shape) != 2 or plan.transposed or plan.by_head:
             return False
+        if plan.format is not None and not plan.format.is_packed_by_rows:
+            return False
         return self._checkpoint.tensors.reads_rows(plan.sources[0][0])
 
     def _stored(self, plan: TensorPlan, names: list[str], rows: slice = ALL_ROWS) -> torch.Tensor:
@@ -59,8 +61,8 @@ class PackedTensors:
             )
             if plan.by_head:
                 whole = whole.rows(_rows_by_kind(plan))
-            return whole.pack()
-        dtype = torch.float32 if format is None else format.dtype
+            return format.pack_quantized(whole)
+        dtype = torch.float32 if format is None else format.load_dtype
         values = [self._load(plan, name, dtype, rows) for name in names]
         value = values[0] if len(values) == 1 else torch.cat(values)
         if plan.by_head:

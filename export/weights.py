@@ -26,7 +26,7 @@ from pinfer.runtime.weight_format import WeightFormat
 
 ALIGNMENT = 64
 SAFETENSORS_DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int8: "I8",
-                      torch.uint8: "U8"}  # fmt: skip
+                      torch.uint8: "U8", torch.float16: "F16"}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,16 @@ class WeightFormat:
     def is_quantized(self) -> bool:
         return self.name in ("int8", "int4")
 
+    @property
+    def load_dtype(self) -> torch.dtype:
+        """In which pack() should be given a weight that is not quantised."""
+        return self.dtype
+
+    @property
+    def is_packed_by_rows(self) -> bool:
+        """Whether parts of whole panels may be packed alone, and follow each other in memory."""
+        return True
+
     def quantize(self, weight: Tensor, importance: Tensor | None = None) -> QuantizedWeight:
         """A weight [out_features, in_features] in any float dtype, rounded to this format, which
         is int8 or int4. importance: [in_features], what a squared error counts in each column
@@ -76,6 +86,10 @@ class WeightFormat:
         if self.is_quantized:
             return self.quantize(weight).pack()
         return ops.pack_linear(weight.to(self.dtype))
+
+    def pack_quantized(self, weight: QuantizedWeight) -> Tensor:
+        """REQUIRES integers of this format."""
+        return weight.pack()
 
     def unpack(self, packed: Tensor, out_features: int, in_features: int) -> Tensor:
         """What the packed weight stands for, float32 [out_features, in_features]."""

@@ -143,6 +143,9 @@ int32_t gather_rows(const Weight& table, const int32_t* ids, int64_t first_row, 
 int32_t round_rows(const float* x, int64_t num_rows, int64_t row_size, void* out, int32_t out_dtype,
                    int64_t out_stride, Stream stream);
 
+// x [count] = (x + y) * scale, all float32. y may be null: zeros.
+int32_t add_scaled(float* x, const float* y, int64_t count, float scale, Stream stream);
+
 // ---- sampling ----
 
 // ids [num_rows] = index of the largest of the first vocab_size numbers of each row of logits

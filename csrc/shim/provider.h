@@ -43,12 +43,24 @@ class ShimProvider {
 
   virtual const TensorFunctions& tensor_functions() const = 0;
 
+  // Where its tensors lie: a c10::DeviceType, and the device as containers are told it.
+  virtual int32_t device_type() const { return AOTI_DEVICE_CPU; }
+  virtual const char* device() const { return "cpu"; }
+
+  // What parts run on; nullptr on the CPU.
+  virtual AOTInductorStreamHandle stream() const { return nullptr; }
+
   // The function behind a name that an artifact binds; nullptr if this provider has none.
   virtual void* find(std::string_view symbol) const = 0;
 };
 
 // The provider without dependencies. Lives as long as the process.
 const ShimProvider& native_provider();
+
+// The same names over device memory and the CUDA driver, for artifacts that are compiled for CUDA.
+// Everything behind it belongs to CudaDevice::current(), which must be open while it is used. Lives
+// as long as the process.
+const ShimProvider& cuda_provider();
 
 // libtorch as provider, opened by the first call: the one that the process has loaded already, else
 // libtorch_cpu.so from PINFER_TORCH_LIB (a directory or the file), else from the site-packages that

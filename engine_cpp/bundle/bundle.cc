@@ -90,9 +90,9 @@ Status Bundle::check_runnable(const std::string& provider) const {
   if (!manifest_.has_model) {
     return Status::failed_precondition(path() + ": the bundle holds no model (only text)");
   }
-  if (manifest_.device != "cpu") {
+  if (manifest_.device != "cpu" && manifest_.device != "cuda") {
     return Status::failed_precondition(path() + ": compiled for device " + manifest_.device +
-                                       ", this engine has cpu");
+                                       ", this engine has cpu and cuda");
   }
   const std::vector<std::string> missing = missing_cpu_features(manifest_.cpu_features);
   if (!missing.empty()) {

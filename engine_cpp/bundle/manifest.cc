@@ -1,7 +1,9 @@
 #include "bundle/manifest.h"
 
+#include <bit>
 #include <nlohmann/json.hpp>
 
+#include "csrc/ops.h"
 #include "csrc/shim/aoti.h"
 
 namespace pinfer {
@@ -19,6 +21,7 @@ constexpr DtypeInfo kDtypes[] = {
     {"float32", AOTI_DTYPE_FLOAT32, 4}, {"bfloat16", AOTI_DTYPE_BFLOAT16, 2},
     {"int8", AOTI_DTYPE_INT8, 1},       {"uint8", AOTI_DTYPE_UINT8, 1},
     {"int32", AOTI_DTYPE_INT32, 4},     {"int64", AOTI_DTYPE_INT64, 8},
+    {"float16", AOTI_DTYPE_FLOAT16, 2},
 };
 
 // Thrown and caught in this file only.
@@ -161,6 +164,24 @@ void read_files(const Field& field, Manifest* manifest) {
   }
 }
 
+// Of a bundle for CUDA.
+WeightFormat read_cuda_weight_format(const Field& field) {
+  WeightFormat format;
+  const Field name = field.at("name");
+  format.dtype = name.text() == "bfloat16"  ? PINFER_BFLOAT16
+                 : name.text() == "float16" ? PINFER_FLOAT16
+                 : name.text() == "float8"  ? PINFER_FLOAT8_E4M3
+                                            : PINFER_INT4;
+  if (format.dtype != PINFER_INT4) return format;
+  if (name.text() != "int4") name.fail("bfloat16, float16, float8 or int4");
+  const Field group_size = field.at("group_size");
+  format.group_size = group_size.size(4096);
+  if (format.group_size < 32 || !std::has_single_bit(static_cast<uint64_t>(format.group_size))) {
+    group_size.fail("32 or a power of 2 above");
+  }
+  return format;
+}
+
 WeightFormat read_weight_format(const Field& field) {
   WeightFormat format;
   const Field name = field.at("name");
@@ -231,9 +252,6 @@ void read_model(const Field& root, Manifest* manifest) {
   manifest->architecture = model.at("architecture").text();
   const Field dtype = model.at("dtype");
   manifest->dtype = dtype.text();
-  if (manifest->dtype != "float32" && manifest->dtype != "bfloat16") {
-    dtype.fail("float32 or bfloat16");
-  }
   manifest->max_model_len = model.at("max_model_len").size(1 << 28);
   manifest->vocab_size = model.at("vocab_size").size(kMaxCount);
   manifest->num_layers = model.at("num_layers").size(1 << 16);
@@ -243,14 +261,25 @@ void read_model(const Field& root, Manifest* manifest) {
   manifest->head_dim = model.at("head_dim").size(256);
   const Field target = root.at("target");
   manifest->device = target.at("device").text();
+  const bool is_cuda = manifest->device == "cuda";
+  if (is_cuda) manifest->cuda_archs = target.at("cuda_archs").texts();
+  // A device that this engine does not know is refused when the model is to run.
+  if (manifest->dtype != "bfloat16" && manifest->dtype != (is_cuda ? "float16" : "float32")) {
+    dtype.fail(is_cuda ? "bfloat16 or float16" : "float32 or bfloat16");
+  }
   manifest->cpu_isa = target.at("cpu_isa").text();
   manifest->cpu_features = target.at("cpu_features").texts();
   manifest->providers = root.at("providers").texts();
   const Field cache_dtype = root.at("kv_cache").at("dtype");
   manifest->kv_cache_dtype = dtype_code(cache_dtype.text());
-  if (manifest->kv_cache_dtype != AOTI_DTYPE_FLOAT32 &&
-      manifest->kv_cache_dtype != AOTI_DTYPE_BFLOAT16 &&
-      manifest->kv_cache_dtype != AOTI_DTYPE_INT8) {
+  if (is_cuda) {
+    if (manifest->kv_cache_dtype != AOTI_DTYPE_BFLOAT16 &&
+        manifest->kv_cache_dtype != AOTI_DTYPE_FLOAT16) {
+      cache_dtype.fail("bfloat16 or float16");
+    }
+  } else if (manifest->kv_cache_dtype != AOTI_DTYPE_FLOAT32 &&
+             manifest->kv_cache_dtype != AOTI_DTYPE_BFLOAT16 &&
+             manifest->kv_cache_dtype != AOTI_DTYPE_INT8) {
     cache_dtype.fail("float32, bfloat16 or int8");
   }
   manifest->block_size = root.at("kv_cache").at("block_size").size(256);
@@ -265,10 +294,19 @@ void read_model(const Field& root, Manifest* manifest) {
     manifest->artifacts.emplace(name, std::move(entry));
   }
   manifest->embedding_weight = root.at("embedding").at("weight").text();
-  manifest->embedding_format = read_weight_format(root.at("embedding").at("format"));
+  const Field format = root.at("embedding").at("format");
+  manifest->embedding_format =
+      is_cuda ? read_cuda_weight_format(format) : read_weight_format(format);
   manifest->embedding_scale = root.at("embedding").at("scale").number();
   if (root.at("embedding").has("position_weight")) {
     manifest->position_weight = root.at("embedding").at("position_weight").text();
+    if (is_cuda) {
+      const Field positions = root.at("embedding").at("num_positions");
+      manifest->num_positions = positions.size(1 << 28);
+      if (manifest->num_positions < manifest->max_model_len) {
+        positions.fail("at least max_model_len");
+      }
+    }
   }
   for (const Field& rotary : root.at("rotaries").items()) {
     manifest->rotaries.push_back(

@@ -35,7 +35,8 @@ struct ArtifactEntry {
 
 // How a packed weight is stored (csrc/ops.h).
 struct WeightFormat {
-  int32_t dtype = -1;      // of the tensor; int4 is AOTI_DTYPE_UINT8
+  // Of the tensor, int4 as AOTI_DTYPE_UINT8; for CUDA the code of csrc/ops.h (PINFER_INT4, ...).
+  int32_t dtype = -1;
   int64_t group_size = 0;  // of int4
 };
 
@@ -90,10 +91,12 @@ struct Manifest {
   int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   std::string device, cpu_isa;
   std::vector<std::string> cpu_features, providers;
+  std::vector<std::string> cuda_archs;  // of the device cuda: what kernels are compiled for
   int32_t kv_cache_dtype = -1;
   int32_t block_size = 0;
   std::map<std::string, ArtifactEntry> artifacts;
   std::string embedding_weight, position_weight;  // the second is "" without learned positions
+  int32_t num_positions = 0;                      // rows of the second; of the device cuda
   WeightFormat embedding_format;                  // of both
   double embedding_scale = 1.0;                   // what embeddings are multiplied by
   std::vector<RotaryEntry> rotaries;

@@ -21,6 +21,7 @@ int32_t code_of(const std::string& name) {
   if (name == "BF16") return AOTI_DTYPE_BFLOAT16;
   if (name == "I8") return AOTI_DTYPE_INT8;
   if (name == "U8") return AOTI_DTYPE_UINT8;
+  if (name == "F16") return AOTI_DTYPE_FLOAT16;
   return -1;
 }
 
@@ -50,7 +51,8 @@ bool read_entry(const Json& entry, WeightTensor* tensor, uint64_t* begin, uint64
 }  // namespace
 
 Result<std::unique_ptr<WeightsFile>> WeightsFile::open(std::unique_ptr<MappedFile> file) {
-  std::unique_ptr<WeightsFile> weights(new WeightsFile(std::move(file)));
+  std::unique_ptr<WeightsFile> weights(new WeightsFile(file->path()));
+  weights->file_ = std::move(file);
   PINFER_RETURN_IF_ERROR(weights->read_header());
   return weights;
 }
@@ -99,6 +101,16 @@ Status WeightsFile::read_header() {
                              " bytes, found " + std::to_string(bytes.size()));
   }
   return Status();
+}
+
+std::unique_ptr<WeightsFile> WeightsFile::at(const void* copy) const {
+  std::unique_ptr<WeightsFile> moved(new WeightsFile(path_));
+  moved->tensors_ = tensors_;
+  for (auto& [name, tensor] : moved->tensors_) {
+    const auto offset = static_cast<const std::byte*>(tensor.data) - bytes().data();
+    tensor.data = static_cast<const std::byte*>(copy) + offset;
+  }
+  return moved;
 }
 
 const WeightTensor* WeightsFile::find(const std::string& name) const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,14 +29,20 @@ class WeightsFile {
   // nullptr if there is no such tensor.
   const WeightTensor* find(const std::string& name) const;
 
-  const std::string& path() const { return file_->path(); }
-  size_t size() const { return file_->bytes().size(); }
-  const MappedFile& file() const { return *file_; }
+  // The same tensors where a copy of the whole file lies, in the memory of a device.
+  std::unique_ptr<WeightsFile> at(const void* copy) const;
+
+  const std::string& path() const { return path_; }
+  // Empty of one made by at().
+  std::span<const std::byte> bytes() const {
+    return file_ == nullptr ? std::span<const std::byte>() : file_->bytes();
+  }
 
  private:
-  explicit WeightsFile(std::unique_ptr<MappedFile> file) : file_(std::move(file)) {}
+  explicit WeightsFile(std::string path) : path_(std::move(path)) {}
   Status read_header();
 
+  std::string path_;
   std::unique_ptr<MappedFile> file_;
   std::map<std::string, WeightTensor, std::less<>> tensors_;
 };

@@ -43,8 +43,12 @@ void print_summary(const nlohmann::json& manifest) {
     line("layers", model.at("num_layers").dump());
     line("vocabulary", model.at("vocab_size").dump());
     line("context", model.at("max_model_len").dump());
-    line("target", manifest.at("target").at("device").get<std::string>() + " " +
-                       manifest.at("target").at("cpu_isa").get<std::string>());
+    const auto& target = manifest.at("target");
+    const std::string device = target.at("device").get<std::string>();
+    line("target", device + " " + target.at("cpu_isa").get<std::string>());
+    if (device == "cuda") {
+      line("kernels for", "sm " + joined(target.at("cuda_archs")) + "; not yet run on a GPU");
+    }
     line("providers", joined(manifest.at("providers")));
   }
   if (manifest.contains("text")) line("end ids", joined(manifest.at("text").at("eos_token_ids")));

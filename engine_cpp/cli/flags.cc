@@ -85,6 +85,10 @@ void EngineFlags::add_to(CLI::App* command) {
              ->add_option("--huge-pages", huge_pages,
                           "auto: copy the weights into huge pages where memory allows; off")
              ->check(CLI::IsMember({"auto", "off"})));
+  engine(command->add_option("--gpu-memory-utilization", options.gpu_memory_utilization,
+                             "Share of a GPU's memory to take, for bundles for CUDA"));
+  engine(command->add_option("--max-cuda-graph-seqs", options.max_cuda_graph_seqs,
+                             "Largest decode step that a GPU records (0: none)"));
   command->add_flag("--verify", options.verify, "Check the hash of every file first")->group(group);
   engine(command->add_option("--log-level", log_level, "debug, info, warning or error")
              ->check(CLI::IsMember(kLogLevels)));

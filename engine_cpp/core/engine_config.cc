@@ -28,6 +28,10 @@ Status EngineConfig::validate() const {
     return field_error("watermark", "in [0, 1)", watermark);
   }
   PINFER_RETURN_IF_ERROR(check_range("threads", threads, 0, kMaxThreads));
+  if (!(gpu_memory_utilization > 0.0 && gpu_memory_utilization <= 1.0)) {
+    return field_error("gpu_memory_utilization", "in (0, 1]", gpu_memory_utilization);
+  }
+  PINFER_RETURN_IF_ERROR(check_range("max_cuda_graph_seqs", max_cuda_graph_seqs, 0, kMaxInt));
   return Status::ok_status();
 }
 

@@ -43,6 +43,8 @@ struct EngineConfig {
   int32_t threads = 0;     // compute threads; 0 = what cgroup quota and affinity allow
   Provider provider = Provider::NATIVE;
   HugePages huge_pages = HugePages::AUTO;
+  double gpu_memory_utilization = 0.9;  // (0, 1]: share of a GPU's memory that the engine may take
+  int32_t max_cuda_graph_seqs = 256;    // largest decode step that a GPU records; 0 = none
 
   // INVALID_ARGUMENT naming the field, the range and what was found. 0 is accepted where it means
   // "choose". How many blocks a request needs depends on the model (core/kv_cache_config.h).
@@ -64,6 +66,8 @@ struct EngineConfig {
     visit("threads", &EngineConfig::threads);
     visit("provider", &EngineConfig::provider);
     visit("huge_pages", &EngineConfig::huge_pages);
+    visit("gpu_memory_utilization", &EngineConfig::gpu_memory_utilization);
+    visit("max_cuda_graph_seqs", &EngineConfig::max_cuda_graph_seqs);
   }
 };
 

@@ -1,5 +1,7 @@
 // C interface: errors, engine, tools. See include/pinfer/pinfer.h.
+#include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "bundle/bundle.h"
@@ -26,7 +28,7 @@ constexpr bool ends_with(size_t offset, Last Struct::*) {
 }
 #define PINFER_ENDS_WITH(type, last) \
   static_assert(ends_with(offsetof(type, last), &type::last), #type " ends in padding")
-PINFER_ENDS_WITH(pinfer_engine_options, huge_pages);
+PINFER_ENDS_WITH(pinfer_engine_options, max_cuda_graph_seqs);
 PINFER_ENDS_WITH(pinfer_metrics, stalled_ms);
 PINFER_ENDS_WITH(pinfer_sampling_params, prompt_logprobs);
 PINFER_ENDS_WITH(pinfer_output, num_embedding);
@@ -86,6 +88,9 @@ Status read_engine_options(const pinfer_engine_options& given, EngineOptions* op
   config.long_prefill_token_threshold = given.long_prefill_token_threshold;
   config.enable_prefix_caching = given.enable_prefix_caching;
   config.threads = given.threads;
+  config.gpu_memory_utilization = given.gpu_memory_utilization;
+  config.max_cuda_graph_seqs = static_cast<int32_t>(
+      std::clamp<int64_t>(given.max_cuda_graph_seqs, -1, std::numeric_limits<int32_t>::max()));
   PINFER_RETURN_IF_ERROR(
       read_enum("scheduling_policy", given.scheduling_policy, &config.scheduling_policy));
   PINFER_RETURN_IF_ERROR(read_enum("provider", given.provider, &config.provider));
@@ -165,6 +170,8 @@ pinfer_engine_options default_engine_options() {
   options.enable_prefix_caching = defaults.enable_prefix_caching;
   options.provider = "native";
   options.huge_pages = "auto";
+  options.gpu_memory_utilization = defaults.gpu_memory_utilization;
+  options.max_cuda_graph_seqs = defaults.max_cuda_graph_seqs;
   return options;
 }
 

@@ -18,4 +18,7 @@ PINFER_API void* pinfer_native_symbol(const char* name) {
   return pinfer::native_provider().find(name);
 }
 
+// The same of the provider for CUDA. What is found must not be called without a device.
+PINFER_API void* pinfer_cuda_symbol(const char* name) { return pinfer::cuda_provider().find(name); }
+
 }  // extern "C"

@@ -106,4 +106,29 @@ Status resolve_cache_size(const KVCacheConfig& kv_cache_config, int64_t bytes_pe
   return config->validate();
 }
 
+Status resolve_device_cache_size(const KVCacheConfig& kv_cache_config, int64_t bytes_per_block,
+                                 int64_t cache_bytes, EngineConfig* config) {
+  if (config->num_blocks == 0) {
+    constexpr int64_t kNullBlock = 1;
+    const int64_t needed =
+        kv_cache_config.max_blocks_held(config->max_model_len, config->max_num_batched_tokens);
+    const int64_t blocks = cache_bytes / bytes_per_block;
+    if (blocks - kNullBlock < needed) {
+      return Status::resource_exhausted(
+          "device memory leaves " + std::to_string(cache_bytes >> 20) + " MiB for " +
+          std::to_string(blocks) + " cache blocks; one request of --max-model-len " +
+          std::to_string(config->max_model_len) + " needs " + std::to_string(needed) +
+          " and the null block; lower --max-model-len to " +
+          std::to_string(kv_cache_config.max_tokens_held(std::max<int64_t>(blocks - kNullBlock, 0),
+                                                         config->max_model_len,
+                                                         config->max_num_batched_tokens)) +
+          ", lower --max-num-batched-tokens, or raise --gpu-memory-utilization (" +
+          std::to_string(config->gpu_memory_utilization).substr(0, 4) + ")");
+    }
+    config->num_blocks =
+        static_cast<int32_t>(std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max() / 64));
+  }
+  return resolve_cache_size(kv_cache_config, bytes_per_block, 0, config);
+}
+
 }  // namespace pinfer

@@ -26,4 +26,10 @@ Status resolve_max_model_len(int32_t model_max_len, EngineConfig* config);
 Status resolve_cache_size(const KVCacheConfig& kv_cache_config, int64_t bytes_per_block,
                           int64_t available_bytes, EngineConfig* config);
 
+// The same on a device with cache_bytes left for the cache. The default for num_blocks: all that
+// fit there. INVALID_ARGUMENT as above, and RESOURCE_EXHAUSTED with the numbers where what fits
+// does not hold one request.
+Status resolve_device_cache_size(const KVCacheConfig& kv_cache_config, int64_t bytes_per_block,
+                                 int64_t cache_bytes, EngineConfig* config);
+
 }  // namespace pinfer

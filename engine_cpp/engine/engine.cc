@@ -7,6 +7,7 @@
 #include "engine/bad_words.h"
 #include "engine/cache_size.h"
 #include "engine/signal_mask.h"
+#include "executor/cuda_model_runner.h"
 #include "executor/model_runner.h"
 
 namespace pinfer {
@@ -88,7 +89,6 @@ Result<const ShimProvider*> Engine::find_provider() const {
 Status Engine::load_model() {
   const Manifest& manifest = bundle_->manifest();
   PINFER_RETURN_IF_ERROR(bundle_->check_runnable(std::string(enum_name(config_.provider))));
-  PINFER_ASSIGN_OR_RETURN(const ShimProvider* provider, find_provider());
   if (config_.block_size != manifest.block_size) {
     return Status::invalid_argument("--block-size " + std::to_string(config_.block_size) +
                                     ": the bundle was compiled for " +
@@ -97,6 +97,8 @@ Status Engine::load_model() {
   PINFER_RETURN_IF_ERROR(resolve_max_model_len(manifest.max_model_len, &config_));
   const KVCacheConfig kv_cache_config =
       make_kv_cache_config(manifest.layer_windows(), manifest.block_size, config_.max_model_len);
+  if (manifest.device == "cuda") return load_cuda_model(kv_cache_config);
+  PINFER_ASSIGN_OR_RETURN(const ShimProvider* provider, find_provider());
   KVCacheShape shape{kv_cache_config.num_tensors(), 0,
                      manifest.num_kv_heads,         manifest.head_dim,
                      manifest.block_size,           manifest.kv_cache_dtype};
@@ -144,6 +146,43 @@ HugePageCopy Engine::plan_huge_pages(std::span<const std::byte> weights) const {
     return {};
   }
   return HugePageCopy(weights);
+}
+
+// The device's memory holds the weights, then what the largest step needs, then the cache.
+Status Engine::load_cuda_model(const KVCacheConfig& kv_cache_config) {
+  std::string error;
+  const std::shared_ptr<CudaDevice> device = CudaDevice::open(CudaDeviceOptions(), &error);
+  if (device == nullptr) {
+    return Status::failed_precondition(bundle_->path() + ": compiled for cuda: " + error);
+  }
+  config_.threads = 1;  // what is computed on the host is little
+  const CudaRunnerOptions options = {config_.max_num_seqs, config_.max_num_batched_tokens,
+                                     config_.max_model_len, config_.max_cuda_graph_seqs};
+  PINFER_ASSIGN_OR_RETURN(std::unique_ptr<CudaModelRunner> runner,
+                          CudaModelRunner::create(device, bundle_, kv_cache_config, options));
+  CudaKVCacheShape shape = runner->cache_shape();
+  int64_t cache_bytes = 0;
+  if (config_.num_blocks == 0) {
+    PINFER_RETURN_IF_ERROR(runner->measure());
+    size_t free_bytes = 0, total_bytes = 0;
+    PINFER_RETURN_IF_ERROR(cuda_status(device->memory_info(&free_bytes, &total_bytes)));
+    const auto spared = static_cast<size_t>((1 - config_.gpu_memory_utilization) *
+                                            static_cast<double>(total_bytes));
+    cache_bytes = static_cast<int64_t>(free_bytes - std::min(free_bytes, spared));
+  }
+  PINFER_RETURN_IF_ERROR(
+      resolve_device_cache_size(kv_cache_config, shape.bytes_per_block(), cache_bytes, &config_));
+  shape.num_blocks = config_.num_blocks;
+  PINFER_ASSIGN_OR_RETURN(std::unique_ptr<CudaKVCache> cache, CudaKVCache::create(device, shape));
+  runner->set_cache(std::move(cache));
+  vocab_size_ = bundle_->manifest().vocab_size;
+  make_core(kv_cache_config, std::move(runner));
+  log(LogLevel::INFO, "device: " + device->name() + ", sm_" + std::to_string(device->arch()));
+  log(LogLevel::INFO, "cache: " + std::to_string(config_.num_blocks) + " blocks of " +
+                          std::to_string(config_.block_size) + " tokens, " +
+                          std::to_string(shape.bytes_per_block() * shape.num_blocks >> 20) +
+                          " MiB of device memory" + groups_text(kv_cache_config));
+  return Status();
 }
 
 void Engine::make_core(KVCacheConfig kv_cache_config, std::unique_ptr<Executor> executor) {

@@ -134,6 +134,7 @@ class Engine {
   Engine() = default;
   Status load_model();
   HugePageCopy plan_huge_pages(std::span<const std::byte> weights) const;
+  Status load_cuda_model(const KVCacheConfig& kv_cache_config);
   void make_core(KVCacheConfig kv_cache_config, std::unique_ptr<Executor> executor);
   Result<const ShimProvider*> find_provider() const;
   void start();

@@ -91,7 +91,7 @@ Part::~Part() {
 Status Part::bind_weights(const PartEntry& part, const WeightsFile& weights) {
   const ContainerFunctions& functions = artifact_->functions();
   const ArtifactEntry& entry = artifact_->entry();
-  if (functions.create(&container_, 1, "cpu", nullptr) != 0) {
+  if (functions.create(&container_, 1, artifact_->provider().device(), nullptr) != 0) {
     return Status::internal(artifact_->path() + ": cannot create: " + artifact_->last_error());
   }
   size_t num_constants = 0, num_inputs = 0, num_outputs = 0;
@@ -163,7 +163,8 @@ Result<AtenTensorHandle> Part::wrap_weight(const TensorType& constant, const Par
   AtenTensorHandle handle = nullptr;
   const AOTITorchError error = artifact_->tensor_functions().create_tensor_from_blob(
       const_cast<void*>(tensor->data), static_cast<int64_t>(tensor->shape.size()),
-      tensor->shape.data(), strides.data(), 0, tensor->dtype, AOTI_DEVICE_CPU, 0, &handle);
+      tensor->shape.data(), strides.data(), 0, tensor->dtype, artifact_->provider().device_type(),
+      0, &handle);
   if (error != 0) return Status::internal("tensor " + name->second + ": no handle");
   return handle;
 }
@@ -178,8 +179,9 @@ Result<AtenTensorHandle> Part::run(std::span<AtenTensorHandle> inputs) {
     return fit;
   }
   AtenTensorHandle output = nullptr;
-  const AOTIRuntimeError error = artifact_->functions().run(
-      container_, inputs.data(), inputs.size(), &output, 1, nullptr, nullptr);
+  const AOTIRuntimeError error =
+      artifact_->functions().run(container_, inputs.data(), inputs.size(), &output, 1,
+                                 artifact_->provider().stream(), nullptr);
   if (error != 0) {
     return Status::internal(artifact_->entry().name + ": " + artifact_->last_error());
   }

@@ -49,6 +49,7 @@ class Artifact {
   const std::string& path() const { return path_; }
   const ArtifactEntry& entry() const { return entry_; }
   const ContainerFunctions& functions() const { return functions_; }
+  const ShimProvider& provider() const { return provider_; }
   const TensorFunctions& tensor_functions() const { return provider_.tensor_functions(); }
 
   // What the artifact said about its last error, with the op's own reason where there is one.

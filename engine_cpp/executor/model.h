@@ -2,8 +2,11 @@
 // final norm of a model that embeds).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "bundle/bundle.h"
@@ -20,10 +23,17 @@ struct Model {
   static Result<std::unique_ptr<Model>> load(std::shared_ptr<const Bundle> bundle,
                                              const ShimProvider& provider);
 
+  // The same of a bundle for CUDA: upload() copies the weights' file into the device's memory, and
+  // says where to.
+  using Upload = std::function<Result<const void*>(std::span<const std::byte> bytes)>;
+  static Result<std::unique_ptr<Model>> load(std::shared_ptr<const Bundle> bundle,
+                                             const ShimProvider& provider, const Upload& upload);
+
   const Manifest& manifest() const { return bundle->manifest(); }
 
   std::shared_ptr<const Bundle> bundle;
-  std::unique_ptr<WeightsFile> weights;
+  std::unique_ptr<WeightsFile> weights;         // mapped
+  std::unique_ptr<WeightsFile> device_weights;  // of CUDA; embeddings below are there, too
   const TensorFunctions* tensor_functions = nullptr;
   const WeightTensor* embedding = nullptr;           // packed [vocab, hidden]
   const WeightTensor* position_embedding = nullptr;  // packed [max_model_len or more, hidden]

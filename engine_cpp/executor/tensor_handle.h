@@ -26,6 +26,9 @@ class TensorHandle {
   // Still owned by this.
   AtenTensorHandle handle() const { return handle_; }
 
+  // Given away.
+  AtenTensorHandle release() { return std::exchange(handle_, nullptr); }
+
   // The first element; nullptr without a tensor.
   void* data() const {
     void* data = nullptr;

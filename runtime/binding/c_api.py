@@ -63,6 +63,8 @@ class EngineOptions(ctypes.Structure):
         ("progress_callback", ProgressCallback),
         ("progress_user_data", c_void_p),
         ("huge_pages", c_char_p),
+        ("gpu_memory_utilization", c_double),
+        ("max_cuda_graph_seqs", c_int64),
     )
 
 

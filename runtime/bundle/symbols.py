@@ -34,3 +34,19 @@ VECTOR_FUNCTIONS = frozenset(
         ("cos", "u35"), ("tanh", "u10"), ("erf", "u10"),
     )
 )  # fmt: skip
+
+# What provider `native` has on CUDA: our own ops, torch's shim over device memory, and CUDA's
+# functions as the host code of artifacts calls them (csrc/shim/cuda_provider.cc).
+CUDA_SYMBOLS = (
+    frozenset(
+        """aoti_torch_cuda_rotary_attention aoti_torch_cuda_row_linear
+    aoti_torch_clone_preserve_strides aoti_torch_create_cuda_guard
+    aoti_torch_create_cuda_stream_guard aoti_torch_cuda_guard_set_index
+    aoti_torch_delete_cuda_guard aoti_torch_delete_cuda_stream_guard aoti_torch_warn
+    cuFuncSetAttribute cuGetErrorString cuLaunchKernel cuModuleGetFunction cuModuleLoadData
+    cuModuleUnload cudaEventCreate cudaEventDestroy cudaEventQuery cudaEventRecord
+    cudaEventSynchronize cudaFree cudaGetDevice cudaGetErrorString cudaGetLastError cudaMalloc
+    cudaMemcpy cudaSetDevice""".split()
+    )
+    | NATIVE_SYMBOLS
+)

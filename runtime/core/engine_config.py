@@ -46,6 +46,8 @@ class EngineConfig:
     threads: int = 0  # compute threads; 0 = what cgroup quota and affinity allow
     provider: Provider = Provider.NATIVE
     huge_pages: HugePages = HugePages.AUTO
+    gpu_memory_utilization: float = 0.9  # (0, 1]: share of a GPU's memory that may be taken
+    max_cuda_graph_seqs: int = 256  # largest decode step that a GPU records; 0 = none
 
     def validate(self) -> None:
         """Raises ValueError naming the field, the range and what was found.
@@ -67,3 +69,6 @@ class EngineConfig:
         if not 0.0 <= self.watermark < 1.0:
             raise field_error("watermark", "in [0, 1)", self.watermark)
         check_range("threads", self.threads, 0, _MAX_THREADS)
+        if not 0.0 < self.gpu_memory_utilization <= 1.0:
+            raise field_error("gpu_memory_utilization", "in (0, 1]", self.gpu_memory_utilization)
+        check_range("max_cuda_graph_seqs", self.max_cuda_graph_seqs, 0, MAX_INT)

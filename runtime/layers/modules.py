@@ -152,20 +152,8 @@ class DecoderLayer(_Part):
     ) -> Tensor:
         spec = self.spec
         h = self._norm("attention_norm", x)
-        q, k, v = self._qkv(h, cos, sin)
-        attended = ops.paged_attention(
-            q,
-            k,
-            v,
-            k_cache,
-            v_cache,
-            slot_mapping,
-            block_table,
-            seq_lens,
-            query_start_loc,
-            spec.attention_scale,
-            spec.sliding_window,
-            spec.attention_softcap,
+        attended = self._attend(
+            h, cos, sin, k_cache, v_cache, slot_mapping, block_table, seq_lens, query_start_loc
         )
         attended = attended.reshape(-1, spec.num_heads * spec.head_dim)
         attention = self._linear("output", attended, spec.hidden_size)
@@ -177,8 +165,26 @@ class DecoderLayer(_Part):
         mlp = self._mlp(self._norm("mlp_norm", x))
         return x + self._scaled(self._norm("mlp_output_norm", mlp))
 
-    def _qkv(self, h: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Each [num_tokens, heads, head_dim], as attention takes them."""
+    def _attend(
+        self, h: Tensor, cos: Tensor, sin: Tensor, k_cache: Tensor, v_cache: Tensor, *step: Tensor
+    ) -> Tensor:
+        """[num_tokens, num_heads, head_dim]; step: slot_mapping and what follows it."""
+        spec = self.spec
+        q, k, v = self._qkv(h)
+        return ops.paged_attention(
+            apply_rotary(q, cos, sin, spec.rotary_dim).contiguous(),
+            apply_rotary(k, cos, sin, spec.rotary_dim).contiguous(),
+            v.view(-1, spec.num_kv_heads, spec.head_dim).contiguous(),
+            k_cache,
+            v_cache,
+            *step,
+            spec.attention_scale,
+            spec.sliding_window,
+            spec.attention_softcap,
+        )
+
+    def _qkv(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q and k [num_tokens, heads, head_dim], not rotated, and v [num_tokens, features]."""
         spec = self.spec
         q_features, kv_features = (n * spec.head_dim for n in (spec.num_heads, spec.num_kv_heads))
         qkv = self._linear("qkv", h, spec.qkv_features)
@@ -189,11 +195,7 @@ class DecoderLayer(_Part):
         k = k.view(-1, spec.num_kv_heads, spec.head_dim)
         if spec.qk_norm == "head":
             q, k = self._norm("q_norm", q), self._norm("k_norm", k)
-        return (
-            apply_rotary(q, cos, sin, spec.rotary_dim).contiguous(),
-            apply_rotary(k, cos, sin, spec.rotary_dim).contiguous(),
-            v.view(-1, spec.num_kv_heads, spec.head_dim).contiguous(),
-        )
+        return q, k, v
 
     def _mlp(self, h: Tensor) -> Tensor:
         spec = self.spec

@@ -3,7 +3,7 @@
 Usage: python build_kernels.py [--arch 80,90,100] [--jobs 1] [--only TEXT] [--into FOLDER]
 
 Registers and spilled bytes of every kernel on every architecture; exit status 1 if one spills, uses
-the stack, or does not compile. Links the result to libpinfer_kernels_cuda.so, where the toolkit has
+the stack, or does not compile. Links the result to libpinfer_cuda.so, where the toolkit has
 the CUDA runtime. No GPU is needed.
 """
 
@@ -126,7 +126,7 @@ def link(nvcc: Path, objects: list[Path], into: Path) -> str:
     folder = next((each for each in folders if (each / "libcudart_static.a").is_file()), None)
     if folder is None:
         return "not linked: this toolkit has no libcudart_static.a"
-    library = into / "libpinfer_kernels_cuda.so"
+    library = into / "libpinfer_cuda.so"
     command = [str(nvcc), "-shared", "-o", str(library), f"-L{folder}", "-Xlinker", "-z,defs"]
     result = subprocess.run([*command, *map(str, objects)], capture_output=True, text=True)
     if result.returncode:

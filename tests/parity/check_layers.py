@@ -49,7 +49,16 @@ ENGINE_LAYERS: dict[str, set[str]] = {
 }
 TORCH_HEADERS = ("torch", "ATen", "c10")
 MIRRORED = ("core", "kv_cache", "scheduler", "sampler")
-EXPORT_MAY_USE = {"bundle", "ops", "layers", "weight_format", "binding", "library"}
+EXPORT_MAY_USE = {
+    "bundle",
+    "ops",
+    "cuda_ops",
+    "layers",
+    "weight_format",
+    "cuda_weight_format",
+    "binding",
+    "library",
+}
 REFERENCE_MAY_USE = {"ops", "layers", "weight_format"}  # beside the layers below it
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]', re.M)
 CPP_SUFFIXES = (".h", ".hpp", ".cc", ".cpp", ".cu", ".cuh", ".inc")

@@ -67,6 +67,8 @@ def test_greedy(temperature, is_greedy):
         ({"max_num_seqs": 0}, "max_num_seqs must be in [1, 2147483647], got 0"),
         ({"block_size": 257}, "block_size must be in [1, 256], got 257"),
         ({"watermark": 1.0}, "watermark must be in [0, 1), got 1"),
+        ({"gpu_memory_utilization": 0.0}, "gpu_memory_utilization must be in (0, 1], got 0"),
+        ({"max_cuda_graph_seqs": -1}, "max_cuda_graph_seqs must be in [0, 2147483647], got -1"),
         ({"num_blocks": 1}, "num_blocks must be at least 2 (one is the null block), got 1"),
         (
             {"max_num_seqs": 32, "max_num_batched_tokens": 31},

@@ -51,6 +51,24 @@ TEST(WeightsFile, FindsTensorsWhereTheyLie) {
   EXPECT_EQ(result.value()->find("__pad_1"), nullptr);
 }
 
+TEST(WeightsFile, NamesTheSameTensorsInACopy) {
+  const auto result = open(file_bytes(kHeader, 128));
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  const WeightsFile& file = *result.value();
+  const std::vector<std::byte> copy(file.bytes().begin(), file.bytes().end());
+  const std::unique_ptr<WeightsFile> moved = file.at(copy.data());
+  EXPECT_EQ(moved->path(), file.path());
+  EXPECT_TRUE(moved->bytes().empty());
+  EXPECT_EQ(moved->find("c"), nullptr);
+  for (const char* name : {"a", "b"}) {
+    const auto* data = static_cast<const std::byte*>(moved->find(name)->data);
+    EXPECT_EQ(moved->find(name)->shape, file.find(name)->shape);
+    EXPECT_EQ(data - copy.data(),
+              static_cast<const std::byte*>(file.find(name)->data) - file.bytes().data());
+    EXPECT_EQ(*data, std::byte{1});
+  }
+}
+
 TEST(WeightsFile, RefusesEveryTruncation) {
   const std::string whole = file_bytes(kHeader, 128);
   for (size_t size = 0; size < whole.size(); ++size) {

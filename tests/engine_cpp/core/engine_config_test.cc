@@ -26,6 +26,10 @@ TEST(EngineConfigTest, NamesFieldRangeAndValue) {
             "block_size must be in [1, 256], got 257");
   EXPECT_EQ(refusal([](EngineConfig& c) { c.watermark = 1.0; }),
             "watermark must be in [0, 1), got 1");
+  EXPECT_EQ(refusal([](EngineConfig& c) { c.gpu_memory_utilization = 0.0; }),
+            "gpu_memory_utilization must be in (0, 1], got 0");
+  EXPECT_EQ(refusal([](EngineConfig& c) { c.max_cuda_graph_seqs = -1; }),
+            "max_cuda_graph_seqs must be in [0, 2147483647], got -1");
   EXPECT_EQ(refusal([](EngineConfig& c) { c.num_blocks = 1; }),
             "num_blocks must be at least 2 (one is the null block), got 1");
 }
@@ -64,7 +68,7 @@ TEST(DescribeTest, ListsEveryFieldWithTypeAndDefault) {
     }
     return nlohmann::json();
   };
-  EXPECT_EQ(json.at("EngineConfig").size(), 13U);
+  EXPECT_EQ(json.at("EngineConfig").size(), 15U);
   EXPECT_EQ(json.at("SamplingParams").size(), 18U);
   EXPECT_EQ(field("EngineConfig", "max_num_seqs"),
             nlohmann::json::parse(R"({"name": "max_num_seqs", "type": "int", "default": 256})"));

@@ -54,6 +54,38 @@ TEST(CacheSize, RefusesAPoolThatHoldsNoRequest) {
   EXPECT_TRUE(resolve(8192, int64_t{1} << 40, &c).ok());
 }
 
+// On a device, with so much memory left.
+Status resolve_on_device(int64_t cache_bytes, EngineConfig* config) {
+  return resolve_device_cache_size(
+      make_kv_cache_config(std::vector<int32_t>{0}, config->block_size, config->max_model_len),
+      kBlockBytes, cache_bytes, config);
+}
+
+TEST(CacheSize, OnADeviceIsWhatFits) {
+  EngineConfig c = config(160, 0);
+  ASSERT_TRUE(resolve_on_device(1000 * kBlockBytes + 1, &c).ok());
+  EXPECT_EQ(c.num_blocks, 1000);
+  c = config(160, 0);
+  ASSERT_TRUE(resolve_on_device(11 * kBlockBytes, &c).ok());
+  EXPECT_EQ(c.num_blocks, 11);
+  c = config(160, 30);  // told: the memory is not asked about
+  ASSERT_TRUE(resolve_on_device(0, &c).ok());
+  EXPECT_EQ(c.num_blocks, 30);
+  c = config(160, 10);
+  EXPECT_NE(resolve_on_device(0, &c).message().find("--num-blocks 10"), std::string::npos);
+}
+
+TEST(CacheSize, OnADeviceRefusesWhatHoldsNoRequest) {
+  EngineConfig c = config(160, 0);
+  const Status status = resolve_on_device(10 * kBlockBytes, &c);
+  EXPECT_EQ(status.code(), StatusCode::RESOURCE_EXHAUSTED);
+  for (const char* part : {"leaves 10 MiB for 10 cache blocks", "--max-model-len 160 needs 10 ",
+                           "lower --max-model-len to 144", "--gpu-memory-utilization (0.90)"}) {
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+  }
+  EXPECT_EQ(c.num_blocks, 0);
+}
+
 TEST(CacheSize, RefusesAContextBeyondTheModels) {
   EngineConfig c = config(200, 0);
   const Status status = resolve(160, int64_t{1} << 40, &c);
