@@ -134,7 +134,7 @@ typedef struct pinfer_engine_options {
   void* log_user_data;
   pinfer_progress_callback progress_callback; /* NULL = none */
   void* progress_user_data;
-  const char* huge_pages; /* for the weights: "auto" (the default, also for NULL) or "off" */
+  const char* huge_pages;        /* for the weights: "auto" (the default, also for NULL) or "off" */
   double gpu_memory_utilization; /* (0, 1]: share of a GPU's memory to take; 0.9 */
   int64_t max_cuda_graph_seqs; /* on a GPU steps of as many requests are recorded; 256; 0 = none */
 } pinfer_engine_options;
