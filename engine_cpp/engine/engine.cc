@@ -116,7 +116,7 @@ Status Engine::load_model() {
     const SignalMask mask;
     pool_ = std::make_unique<ThreadPool>(config_.threads);
   }
-  HugePageCopy huge_pages = plan_huge_pages(model->weights->file().bytes());
+  HugePageCopy huge_pages = plan_huge_pages(model->weights->bytes());
   auto runner = std::make_unique<ModelRunner>(std::move(model), kv_cache_config, std::move(memory),
                                               pool_.get(), std::move(huge_pages));
   vocab_size_ = manifest.vocab_size;
