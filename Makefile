@@ -81,7 +81,7 @@ test-slow-subset: build-tests
 	$(BIN)/python -m pytest -q -m slow tests/export/test_export_faults.py tests/export/test_part_check.py
 	$(BIN)/python -m pytest -q -m slow tests/e2e/test_families.py -k structure
 	$(BIN)/python -m pytest -q -m slow tests/packaging/test_soak.py
-	$(BIN)/python -m pytest -q -m slow tests/export/test_cuda_export.py tests/export/test_cuda_patches.py tests/cuda
+	$(BIN)/python -m pytest -q -m slow tests/export/test_cuda_export.py tests/cuda
 
 # libFuzzer targets (clang) under AddressSanitizer and UndefinedBehaviorSanitizer, one after the other.
 FUZZ_SECONDS ?= 600

@@ -1,7 +1,7 @@
 """OpenVINO GenAI for compare.py, run by a Python that has openvino_genai: see worker.py.
 
-MODEL is a directory of OpenVINO's own format, or a GGUF file. Written against the documentation of
-openvino_genai; so far run only with a stand-in for the package (tests/bench/test_compare.py).
+MODEL is a directory of OpenVINO's own format, or a GGUF file. Run with openvino_genai 2026.4.1; the
+tests have a stand-in for the package (tests/bench/test_compare.py).
 """
 
 import argparse

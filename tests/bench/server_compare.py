@@ -37,9 +37,10 @@ def prompt_of(numbers: random.Random) -> str:
 class Server:
     def __init__(self, name: str, url: str) -> None:
         self.name, self.url = name, url.rstrip("/")
-        self.client = httpx.Client(
-            base_url=self.url, timeout=600, limits=httpx.Limits(max_connections=64)
-        )
+        # A connection for each request: servers close those that are kept, each after a time of its
+        # own, while a request is on its way.
+        limits = httpx.Limits(max_connections=64, max_keepalive_connections=0)
+        self.client = httpx.Client(base_url=self.url, timeout=600, limits=limits)
         self.model = self.client.get("/v1/models").json()["data"][0]["id"]
 
     def ask(self, prompt: str) -> float:

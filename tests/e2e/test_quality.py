@@ -66,7 +66,7 @@ def calibration(checkpoint, tmp_path_factory):
 def measure(checkpoint, windows, linear, embedding, cache) -> Evaluation:
     formats = WeightFormats(linear, embedding)
     found = evaluate(
-        windows, checkpoint, read_spec(checkpoint), formats, cache, lambda done, total: None
+        windows, checkpoint, read_spec(checkpoint), formats, cache, 512, lambda done, total: None
     )
     print(f"{linear} {embedding} {cache}: {found}")
     assert found.tokens >= MIN_TOKENS
