@@ -128,7 +128,7 @@ def test_one_byte_flipped(pinfer, bundle):
         (lambda m: m["kv_cache"].update(dtype="bfloat16"), "fit|dtype"),
         (lambda m: m["kv_cache"].update(block_size=32), "block|fit"),
         (lambda m: m["target"].update(device="cuda"), "target.cuda_archs"),
-        (lambda m: m["target"].update(device="tpu"), "target.device"),
+        (lambda m: m["target"].update(device="tpu"), "device tpu"),
         (lambda m: m["target"].update(cpu_features=["avx2", "avx9000"]), "avx9000"),
         (lambda m: m.update(providers=["torch"]), "provider native"),
         (lambda m: m.update(providers=[]), "provider"),
