@@ -25,6 +25,8 @@ from pinfer.runtime.weight_format import WeightFormat
 # Of the largest value, by the weights' dtype: fused loops round in another order than eager ones,
 # and where linear rounds its input a last bit becomes one of bfloat16 or of an 8-bit integer.
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 2**-7, torch.int8: 2**-6, torch.uint8: 2**-6}
+# Numbers that are made or compared at a time: a head of 262,144 tokens is not held several times.
+PIECE_NUMBERS = 1 << 24
 BLOCK_SIZE_DIMENSION = 2  # of v_cache [num_blocks, kv_heads, block_size, head_dim]
 CPU_DEVICE = 0
 DTYPE_CODES = {**ops.DTYPE_CODES, torch.int32: 3, torch.int64: 4}
@@ -58,7 +60,7 @@ def check_part(part: Part, built: BuiltArtifact, max_model_len: int) -> None:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, value in part.constants().items():
-            value.copy_(_random_weight(name, value, generator))
+            _fill_randomly(name, value, generator)
         with _CompiledPart(part, built.path) as compiled:
             for sizes in sizes_to_run(max_model_len):
                 inputs = _make_inputs(part, sizes, generator)
@@ -86,8 +88,15 @@ def _values(name: str, tensor: torch.Tensor) -> torch.Tensor:
 def _compare(
     part: Part, what: str, sizes: Sizes, expected: torch.Tensor, found: torch.Tensor
 ) -> None:
-    difference = (expected.double() - found.double()).abs().max().item()
-    scale = expected.double().abs().max().item()
+    differences, sizes_of_values = [], []
+    for wanted, got in zip(
+        expected.flatten().split(PIECE_NUMBERS), found.flatten().split(PIECE_NUMBERS), strict=True
+    ):
+        differences.append((wanted.double() - got.double()).abs().max())
+        sizes_of_values.append(wanted.double().abs().max())
+    # NaN stays NaN, wherever it is.
+    difference = torch.stack(differences).max().item()
+    scale = torch.stack(sizes_of_values).max().item()
     dtypes = [value.dtype for value in part.constants().values()]
     dtypes += [entry.dtype for entry in part.inputs if entry.dtype in TOLERANCES]
     tolerance = max(TOLERANCES[dtype] for dtype in dtypes)
@@ -98,15 +107,21 @@ def _compare(
         )
 
 
-def _random_weight(name: str, value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _fill_randomly(name: str, value: torch.Tensor, generator: torch.Generator) -> None:
     if value.dim() == 1:
-        return 1.0 + 0.1 * torch.randn(value.shape, generator=generator)
+        value.copy_(1.0 + 0.1 * torch.randn(value.shape, generator=generator))
+        return
     if name.startswith("experts_"):  # weights of equal shapes, one after another
-        return torch.stack([_random_weight("", expert, generator) for expert in value])
+        for expert in value:
+            _fill_randomly("", expert, generator)
+        return
     format = _format_of(value)
-    in_features, out_features = _features(value, format), value.shape[0] * ops.PANEL_WIDTH
-    numbers = torch.randn(out_features, in_features, generator=generator) * in_features**-0.5
-    return format.pack(numbers)
+    in_features = _features(value, format)
+    panels = max(1, PIECE_NUMBERS // (in_features * ops.PANEL_WIDTH))
+    for piece in value.split(panels):
+        out_features = piece.shape[0] * ops.PANEL_WIDTH
+        numbers = torch.randn(out_features, in_features, generator=generator) * in_features**-0.5
+        piece.copy_(format.pack(numbers))
 
 
 def _format_of(packed: torch.Tensor) -> WeightFormat:
