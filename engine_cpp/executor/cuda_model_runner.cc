@@ -353,29 +353,15 @@ Result<AtenTensorHandle> CudaModelRunner::select_rows(std::span<const int32_t> r
 
 AtenTensorHandle CudaModelRunner::wrap(const void* data, std::initializer_list<int64_t> sizes,
                                        int32_t dtype) const {
-  int64_t strides[4];
-  int64_t stride = 1;
-  for (size_t i = sizes.size(); i-- > 0;) {
-    strides[i] = stride;
-    stride *= sizes.begin()[i];
-  }
-  AtenTensorHandle handle = nullptr;
-  model_->tensor_functions->create_tensor_from_blob(
-      const_cast<void*>(data), static_cast<int64_t>(sizes.size()), sizes.begin(), strides, 0, dtype,
-      AOTI_DEVICE_CUDA, 0, &handle);
-  return handle;
+  return wrap_contiguous(*model_->tensor_functions, const_cast<void*>(data), sizes, dtype,
+                         AOTI_DEVICE_CUDA);
 }
 
 Result<TensorHandle> CudaModelRunner::empty(std::initializer_list<int64_t> sizes) const {
-  int64_t strides[4];
-  int64_t stride = 1;
-  for (size_t i = sizes.size(); i-- > 0;) {
-    strides[i] = stride;
-    stride *= sizes.begin()[i];
-  }
+  const ContiguousShape shape(sizes);
   AtenTensorHandle handle = nullptr;
-  if (model_->tensor_functions->empty_strided(static_cast<int64_t>(sizes.size()), sizes.begin(),
-                                              strides, AOTI_DTYPE_FLOAT32, AOTI_DEVICE_CUDA, 0,
+  if (model_->tensor_functions->empty_strided(shape.ndim, shape.sizes, shape.strides,
+                                              AOTI_DTYPE_FLOAT32, AOTI_DEVICE_CUDA, 0,
                                               &handle) != 0) {
     return Status::resource_exhausted(pinfer_ops_last_error());
   }

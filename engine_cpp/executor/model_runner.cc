@@ -175,17 +175,7 @@ Result<const float*> ModelRunner::run_head(std::span<const int32_t> rows) {
 AtenTensorHandle ModelRunner::wrap(void* data, std::initializer_list<int64_t> sizes,
                                    int32_t dtype) const {
   assert(reinterpret_cast<uintptr_t>(data) % kTensorAlignment == 0);
-  int64_t strides[4];
-  int64_t stride = 1;
-  for (size_t i = sizes.size(); i-- > 0;) {
-    strides[i] = stride;
-    stride *= sizes.begin()[i];
-  }
-  AtenTensorHandle handle = nullptr;
-  model_->tensor_functions->create_tensor_from_blob(data, static_cast<int64_t>(sizes.size()),
-                                                    sizes.begin(), strides, 0, dtype,
-                                                    AOTI_DEVICE_CPU, 0, &handle);
-  return handle;
+  return wrap_contiguous(*model_->tensor_functions, data, sizes, dtype, AOTI_DEVICE_CPU);
 }
 
 }  // namespace pinfer
