@@ -108,12 +108,7 @@ def _generate(
             )
         except Exception as error:
             raise ExportError(f"{part.name}: AOTInductor failed: {error}") from error
-    constants = tuple(captured["graph"].constants)
-    expected = list(part.constants())
-    if sorted(constants) != sorted(expected):
-        raise ExportError(
-            f"{part.name}: compiled constants are {sorted(constants)}, expected {sorted(expected)}"
-        )
+    constants = inductor_sources.checked_constants(part, captured["graph"])
     return CudaSources(captured["wrapper"], constants, captured["kernels"], captured["triton"])
 
 

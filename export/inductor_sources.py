@@ -50,13 +50,19 @@ def generate(part: Part, program: torch.export.ExportedProgram, cpu_isa: str) ->
             )
         except Exception as error:
             raise ExportError(f"{part.name}: AOTInductor failed: {error}") from error
-    constants = tuple(captured["graph"].constants)
+    constants = checked_constants(part, captured["graph"])
+    return Sources(captured["wrapper"], captured["kernels"], constants)
+
+
+def checked_constants(part: Part, graph: Any) -> tuple[str, ...]:
+    """The names of a compiled graph's constants. ExportError if they are not the part's."""
+    constants = tuple(graph.constants)
     expected = list(part.constants())
     if sorted(constants) != sorted(expected):
         raise ExportError(
             f"{part.name}: compiled constants are {sorted(constants)}, expected {sorted(expected)}"
         )
-    return Sources(captured["wrapper"], captured["kernels"], constants)
+    return constants
 
 
 def options(name: str, shims: dict[Any, list[str]]) -> dict[str, Any]:
