@@ -6,6 +6,7 @@
 #include "csrc/ops.h"
 #include "csrc/ops_error.h"
 #include "csrc/packed_weight.h"
+#include "csrc/read_ahead.h"
 #include "csrc/row_groups.h"
 #include "csrc/scratch.h"
 
@@ -34,6 +35,7 @@ int32_t linear(const float* x, int64_t rows, int64_t k, const PackedWeight& weig
   PINFER_OPS_CHECK(x != nullptr && weight.data != nullptr && out != nullptr,
                    "linear: x, weight and out must not be null");
 
+  if (rows <= kFewRows) read_ahead(weight, n, k);
   const LinearKernel& kernel = linear_kernel(weight.dtype);
   RowGroup group{
       {x, k * static_cast<int64_t>(sizeof(float)), k, weight.data, n, out, n, weight.group_size},

@@ -21,7 +21,8 @@ constexpr int64_t kSerialPrepare = 16 * 1024;
 double piece_time(int64_t panels) {
   constexpr double kOfRest[] = {0, 1.25, 2.2, 3.45};
   constexpr double kStart = 0.1;
-  return static_cast<double>(panels / 4 * 4) + kOfRest[panels % 4] + kStart;
+  return static_cast<double>(panels / kPanelsPerTile * kPanelsPerTile) +
+         kOfRest[panels % kPanelsPerTile] + kStart;
 }
 
 // Panels of a piece of work, so that all threads end at about the same time, and not long after
@@ -78,6 +79,13 @@ void prepare_rows(const LinearKernel& kernel, const LinearTask& task, const floa
 void multiply_groups(const LinearKernel& kernel, RowGroup* groups, int64_t num_groups) {
   const LinearTask& shape = groups[0].task;
   const int64_t num_panels = (shape.n + kPanelWidth - 1) / kPanelWidth;
+  if (ThreadPool* pool = ThreadPool::current();
+      pool != nullptr && num_groups == 1 && groups[0].rows <= kFewRows) {
+    pool->parallel_for_guided(num_panels, kPanelsPerTile, [&](int64_t begin, int64_t end) {
+      kernel.multiply(shape, 0, groups[0].rows, begin, end);
+    });
+    return;
+  }
   const int64_t pass = rows_per_pass(shape.x_stride);
   const auto passes_of = [&](const RowGroup& group) { return (group.rows + pass - 1) / pass; };
   int64_t num_passes = 0;

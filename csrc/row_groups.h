@@ -11,6 +11,12 @@ namespace pinfer {
 // level cache.
 inline constexpr int64_t kRowsPerPass = 96;
 
+// Up to so many rows, reading the weight takes longer than multiplying.
+inline constexpr int64_t kFewRows = 8;
+
+// Panels that kernels multiply side by side.
+inline constexpr int64_t kPanelsPerTile = 4;
+
 // Rows that are multiplied with one weight.
 struct RowGroup {
   LinearTask task;

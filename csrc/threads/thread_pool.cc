@@ -34,6 +34,10 @@ constexpr uint32_t kRollCallInterval = 1u << 16;
 // enough to leave a core that somebody else needs.
 constexpr int kSpins = 2000;
 
+// Bytes that a waiting worker fetches between two looks for a new region, and of a cache line.
+constexpr int64_t kReadAheadStep = 512;
+constexpr int64_t kCacheLine = 64;
+
 inline void cpu_pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -143,12 +147,33 @@ void ThreadPool::leave_region() {
   if ((before & (kOpen | kInsideMask)) == 1) door_.notify_all();
 }
 
+void ThreadPool::set_read_ahead(const void* begin, int64_t bytes) {
+  read_ahead_.store(static_cast<const char*>(begin), std::memory_order_relaxed);
+  read_ahead_bytes_.store(bytes, std::memory_order_relaxed);
+}
+
+// Until there is a region that this worker has not seen.
+uint32_t ThreadPool::wait_for_region(int thread_index, uint32_t seen) {
+  const auto is_new = [seen](uint32_t generation) {
+    return (generation & kGenerationMask) != seen;
+  };
+  const int64_t bytes = read_ahead_bytes_.load(std::memory_order_relaxed);
+  const char* ahead = read_ahead_.load(std::memory_order_relaxed) + (thread_index - 1) * bytes;
+  for (int64_t i = 0; i + kReadAheadStep <= bytes; i += kReadAheadStep) {
+    const uint32_t generation = generation_.load(std::memory_order_acquire);
+    if (is_new(generation)) return generation;
+    for (int64_t line = 0; line < kReadAheadStep; line += kCacheLine) {
+      __builtin_prefetch(ahead + i + line, 0, 2);  // to the second level cache
+    }
+  }
+  return wait_until(generation_, is_new);
+}
+
 void ThreadPool::worker_loop(int thread_index) {
   thread_state.pool = this;
   uint32_t seen = 0;
   for (;;) {
-    wait_until(generation_,
-               [seen](uint32_t generation) { return (generation & kGenerationMask) != seen; });
+    wait_for_region(thread_index, seen);
     if (stopping_.load(std::memory_order_acquire)) return;
     if (!join_region(&seen)) continue;
     entered_.fetch_add(1, std::memory_order_seq_cst);

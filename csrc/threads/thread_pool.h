@@ -6,6 +6,7 @@
 // that takes a core costs time slices, never a livelock.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -42,6 +43,19 @@ class ThreadPool {
   // waited for. f must not throw.
   template <typename F>
   void parallel_for(int64_t n, int64_t grain, F&& f);
+
+  // As parallel_for, with pieces that become smaller, each a multiple of `grain` and about half of
+  // an equal share of what is left: threads end together, also where one is faster than another.
+  template <typename F>
+  void parallel_for_guided(int64_t n, int64_t grain, F&& f);
+
+  // The size of the first piece of parallel_for_guided.
+  int64_t guided_piece(int64_t n, int64_t grain) const;
+
+  // What workers fetch into their caches while they wait for the next region: the first of them
+  // `bytes` from `begin` on, the second the next `bytes`, ... It takes the place of what was set
+  // before; memory that is not mapped does no harm. Called between regions.
+  void set_read_ahead(const void* begin, int64_t bytes);
 
   // Inside run(): waits for the other threads of the team.
   void barrier();
@@ -85,6 +99,7 @@ class ThreadPool {
   void start_region(RegionFunction fn, void* arg, int team_size, Attendance attendance);
   void run_alone(RegionFunction fn, void* arg);
   void worker_loop(int thread_index);
+  uint32_t wait_for_region(int thread_index, uint32_t seen);
   bool join_region(uint32_t* seen);
   void leave_region();
   void execute(RegionFunction fn, void* arg, int team_size, int thread_index);
@@ -93,6 +108,10 @@ class ThreadPool {
   std::vector<std::thread> workers_;
   std::mutex region_mutex_;  // one region at a time
   std::atomic<bool> serial_regions_{false};
+
+  // Written before a region opens, read by workers behind it.
+  std::atomic<const char*> read_ahead_{nullptr};
+  std::atomic<int64_t> read_ahead_bytes_{0};
 
   // The region that runs now. Written by its starter before it opens `door_`; read by workers that
   // have passed the door.
@@ -130,6 +149,39 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, F&& f) {
           const int64_t begin = w->next.fetch_add(w->grain, std::memory_order_relaxed);
           if (begin >= w->n) return;
           (*w->f)(begin, begin + w->grain < w->n ? begin + w->grain : w->n);
+        }
+      },
+      &work, num_threads_, Attendance::WHO_COMES);
+}
+
+inline int64_t ThreadPool::guided_piece(int64_t n, int64_t grain) const {
+  const int64_t share = n / (2 * num_threads_);
+  const int64_t piece = std::max<int64_t>(1, (share + grain / 2) / grain) * grain;
+  return std::min(piece, n);
+}
+
+template <typename F>
+void ThreadPool::parallel_for_guided(int64_t n, int64_t grain, F&& f) {
+  if (n <= 0) return;
+  if (n <= grain || num_threads_ == 1 || in_region()) {
+    f(int64_t{0}, n);
+    return;
+  }
+  struct Work {
+    const ThreadPool* pool;
+    std::atomic<int64_t> next;
+    int64_t n, grain;
+    std::remove_reference_t<F>* f;
+  } work{this, {0}, n, grain, &f};
+  start_region(
+      [](void* arg, int) {
+        auto* w = static_cast<Work*>(arg);
+        int64_t begin = w->next.load(std::memory_order_relaxed);
+        while (begin < w->n) {
+          const int64_t end = begin + w->pool->guided_piece(w->n - begin, w->grain);
+          if (!w->next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+          (*w->f)(begin, end);
+          begin = w->next.load(std::memory_order_relaxed);
         }
       },
       &work, num_threads_, Attendance::WHO_COMES);

@@ -69,6 +69,51 @@ TEST(ThreadPoolTest, ParallelForCoversEverythingOnce) {
   }
 }
 
+TEST(ThreadPoolTest, GuidedPiecesCoverEverythingOnce) {
+  for (int num_threads : {1, 2, 5}) {
+    ThreadPool pool(num_threads);
+    for (int64_t n : {0, 1, 7, 64, 1001}) {
+      for (int64_t grain : {1, 4, 5000}) {
+        std::vector<std::atomic<int>> counts(static_cast<size_t>(n));
+        std::atomic<int> pieces{0}, broken{0};
+        pool.parallel_for_guided(n, grain, [&](int64_t begin, int64_t end) {
+          pieces.fetch_add(1);
+          if (begin % grain != 0 || (end != n && end % grain != 0)) broken.fetch_add(1);
+          for (int64_t i = begin; i < end; ++i) counts[static_cast<size_t>(i)].fetch_add(1);
+        });
+        for (auto& count : counts) ASSERT_EQ(count, 1) << num_threads << " " << n << " " << grain;
+        EXPECT_EQ(broken, 0);
+        if (num_threads > 1 && n >= 2 * grain) {
+          EXPECT_GE(pieces, 2);
+        }
+      }
+    }
+  }
+}
+
+TEST(ThreadPoolTest, GuidedPiecesBecomeSmaller) {
+  ThreadPool pool(2);
+  EXPECT_EQ(pool.guided_piece(192, 4), 48);
+  EXPECT_EQ(pool.guided_piece(60, 4), 16);  // 15, rounded to the grain
+  EXPECT_EQ(pool.guided_piece(5, 4), 4);
+  EXPECT_EQ(pool.guided_piece(3, 4), 3);
+}
+
+// Fetching is no access: whatever lies there, nothing happens.
+TEST(ThreadPoolTest, ReadAheadOfAnythingIsHarmless) {
+  std::vector<char> memory(1 << 16);
+  const void* unmapped = reinterpret_cast<const void*>(uintptr_t{64});
+  for (const void* begin : {static_cast<const void*>(memory.data()), unmapped}) {
+    ThreadPool pool(3);
+    std::atomic<int64_t> sum{0};
+    for (int round = 0; round < 100; ++round) {
+      pool.set_read_ahead(begin, round % 2 == 0 ? 1 << 16 : 1000);
+      pool.parallel_for(30, 1, [&](int64_t i, int64_t) { sum.fetch_add(i); });
+    }
+    EXPECT_EQ(sum, 100 * 435);
+  }
+}
+
 TEST(ThreadPoolTest, MixedRegionsInARow) {
   ThreadPool pool(3);
   int64_t total = 0;
