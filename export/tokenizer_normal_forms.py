@@ -15,6 +15,7 @@ from pinfer.export.tokenizer_unicode import (
     BoolArray,
     CharClasses,
     probed_code_points,
+    spread_members,
 )
 
 # One old character of each combining class; the class of any other is found by where it sorts.
@@ -145,9 +146,19 @@ class NormalFormTables:
         return members
 
     def char_map_step(self, name: str, mapping: dict[int, str]) -> dict[str, object]:
-        """The step that replaces each code point of `mapping` by its text."""
+        """The step that replaces each code point of `mapping` by its text.
+
+        What has no entry in the table is removed: so the private planes need none.
+        """
         begin = len(self._char_maps)
         for point, text in sorted(mapping.items()):
+            if not text:
+                continue
+            if point >> 16 in (15, 16):
+                raise ExportError(
+                    f"tokenizer: {name} changes U+{point:04X} of a private plane into {text!r}"
+                    " (expected it removed or left alone)"
+                )
             data = text.encode()
             self._char_maps.append((point, len(self._char_map_data), len(data)))
             self._char_map_data += data
@@ -155,10 +166,15 @@ class NormalFormTables:
         def evaluate() -> BoolArray:
             members = np.zeros(MAX_CODE_POINT + 1, dtype=bool)
             members[list(mapping)] = True
-            return members
+            return spread_members(members)
 
         bit = self._classes.add(f"mapped by {name}", evaluate)
-        return {"step": "char_map", "class": bit, "begin": begin, "count": len(mapping)}
+        return {
+            "step": "char_map",
+            "class": bit,
+            "begin": begin,
+            "count": len(self._char_maps) - begin,
+        }
 
     def sections(self) -> dict[Section, bytes]:
         """The tables as sections of the file."""

@@ -51,9 +51,14 @@ def _probe_string() -> NormalizedString:
 
 
 def _spread(probed: BoolArray) -> BoolArray:
-    """From the probed code points to all: the middle of a sparse plane is like its start."""
+    """From the probed code points to all."""
     members = np.zeros(MAX_CODE_POINT + 1, dtype=bool)
     members[np.asarray(probed_code_points())] = probed
+    return spread_members(members)
+
+
+def spread_members(members: BoolArray) -> BoolArray:
+    """Fills what was not probed, in place: the middle of a sparse plane is like its start."""
     for plane in range(17):
         if plane not in _FULL_PLANES:
             first = plane << 16

@@ -23,6 +23,8 @@ DecodeIds = Callable[[list[list[int]], bool], list[str]]  # ids, skip_special_to
 # What a code point can stand between; each joins the code point's text with fixed neighbours.
 CONTEXTS = ("{c}", "a{c}b", " {c} ", "1{c}{c}2", "\n{c}\n", "'{c}s", "é{c}中")
 _POINTS_PER_TEXT = 64
+# Some of the middle of sparse planes, which is taken to be like their ends.
+_UNPROBED = (0x40200, 0x88888, 0xF0200, 0xF8000, 0x10FDFF)
 _MAX_REPORTED = 5
 
 _WORDS = (
@@ -114,7 +116,7 @@ def corpus(
     for token in added_tokens:
         texts += [token, f" {token} ", f"x{token}y", token * 2, token[:-1], token[1:]]
     texts += ["a" * 300, " " * 300, "\n" * 100, "ab" * 500, "中" * 300, "👩🏽‍🚀" * 40]
-    texts += code_point_texts(probed_code_points(), contexts)
+    texts += code_point_texts([*probed_code_points(), *_UNPROBED], contexts)
     texts += [random_text(rng, added_tokens) for _ in range(num_mixes)]
     return texts
 

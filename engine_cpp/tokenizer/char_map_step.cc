@@ -52,6 +52,7 @@ class CharMapStep : public TextStep {
   }
 
  private:
+  // Nothing for what has no entry.
   std::string_view find(uint32_t code_point) const {
     const auto entry = std::lower_bound(
         entries_.begin(), entries_.end(), code_point,

@@ -33,6 +33,9 @@ constexpr uint32_t kNumSyllables = kNumLeads * kNumVowels * kNumTrails;
 struct Character {
   uint32_t value;
   uint32_t combining_class;
+  // Characters of the text that it takes the place of. The reference gives a decomposition's to its
+  // first part, wherever marks move, and what is composed has those of both.
+  size_t consumed;
 };
 
 class UnicodeStep : public TextStep {
@@ -51,8 +54,19 @@ class UnicodeStep : public TextStep {
       out->push_back(piece);
       return Status::ok_status();
     }
-    const size_t at_start = normalize(piece.text.substr(0, piece.at_start)).size();
-    std::string text = normalize(piece.text);
+    const std::vector<Character> characters = normalize(piece.text);
+    const size_t num_at_start = count_characters(piece.text.substr(0, piece.at_start));
+    std::string text;
+    text.reserve(piece.text.size());
+    size_t at_start = 0, num_consumed = 0;
+    for (const Character& character : characters) {
+      // What takes no place stands with what is in front of it.
+      const size_t place =
+          character.consumed > 0 || num_consumed == 0 ? num_consumed : num_consumed - 1;
+      append_code_point(std::min(character.value, 0x10FFFFu), &text);
+      num_consumed += character.consumed;
+      if (place < num_at_start) at_start = text.size();
+    }
     out->push_back({arena->keep(std::move(text)), at_start, piece.begins_input});
     return Status::ok_status();
   }
@@ -67,6 +81,14 @@ class UnicodeStep : public TextStep {
     return true;
   }
 
+  static size_t count_characters(std::string_view text) {
+    size_t count = 0;
+    for (size_t position = 0; position < text.size(); ++count) {
+      position += read_code_point(text, position).size;
+    }
+    return count;
+  }
+
   uint32_t combining_class(uint32_t code_point) const {
     const auto entry = std::lower_bound(
         combining_classes.begin(), combining_classes.end(), code_point,
@@ -77,9 +99,9 @@ class UnicodeStep : public TextStep {
   void decompose(uint32_t code_point, std::vector<Character>* out) const {
     if (code_point >= kHangulBase && code_point < kHangulBase + kNumSyllables) {
       const uint32_t index = code_point - kHangulBase;
-      out->push_back({kLeadBase + index / (kNumVowels * kNumTrails), 0});
-      out->push_back({kVowelBase + index / kNumTrails % kNumVowels, 0});
-      if (index % kNumTrails != 0) out->push_back({kTrailBase + index % kNumTrails, 0});
+      out->push_back({kLeadBase + index / (kNumVowels * kNumTrails), 0, 1});
+      out->push_back({kVowelBase + index / kNumTrails % kNumVowels, 0, 0});
+      if (index % kNumTrails != 0) out->push_back({kTrailBase + index % kNumTrails, 0, 0});
       return;
     }
     const auto entry = std::lower_bound(
@@ -87,11 +109,13 @@ class UnicodeStep : public TextStep {
         [](const Decomposition& e, uint32_t value) { return e.code_point < value; });
     if (entry == decompositions.end() || entry->code_point != code_point ||
         entry->offset > data.size() || entry->count > data.size() - entry->offset) {
-      out->push_back({code_point, combining_class(code_point)});
+      out->push_back({code_point, combining_class(code_point), 1});
       return;
     }
+    size_t consumed = 1;
     for (const uint32_t part : data.subspan(entry->offset, entry->count)) {
-      out->push_back({part, combining_class(part)});
+      out->push_back({part, combining_class(part), consumed});
+      consumed = 0;
     }
   }
 
@@ -144,6 +168,7 @@ class UnicodeStep : public TextStep {
         const uint32_t composed = compose_pair((*characters)[starter].value, character.value);
         if (composed != 0) {
           (*characters)[starter].value = composed;
+          (*characters)[starter].consumed += character.consumed;
           continue;
         }
       }
@@ -154,7 +179,7 @@ class UnicodeStep : public TextStep {
     characters->resize(size);
   }
 
-  std::string normalize(std::string_view text) const {
+  std::vector<Character> normalize(std::string_view text) const {
     std::vector<Character> characters;
     characters.reserve(text.size());
     for (size_t position = 0; position < text.size();) {
@@ -164,12 +189,7 @@ class UnicodeStep : public TextStep {
     }
     order_marks(&characters);
     if (composes) compose(&characters);
-    std::string result;
-    result.reserve(text.size());
-    for (const Character& character : characters) {
-      append_code_point(std::min(character.value, 0x10FFFFu), &result);
-    }
-    return result;
+    return characters;
   }
 };
 

@@ -34,6 +34,7 @@ from pinfer.export.tokenizer_unicode import probed_code_points
 from pinfer.export.tokenizer_verify import CONTEXTS, code_point_texts, random_ids, random_text
 
 SAMPLES = component_samples()
+UNPROBED = [0x40200, 0xD8000, 0xF0200, 0xF8000, 0x10FDFF]  # in planes that are asked at both ends
 
 
 def reference_of(sample: dict) -> Tokenizer:
@@ -52,7 +53,9 @@ def test_component(name, tmp_path):
     added = [entry["content"] for entry in sample["added_tokens"]]
     texts = ["", " ", "a", *added, *(random_text(rng, added) for _ in range(150))]
     points = rng.sample(probed_code_points(), 800)
-    texts += code_point_texts(points, ["{c}", "a{c}b", " {c} "])
+    texts += code_point_texts(points + UNPROBED, ["{c}", "a{c}b", " {c} "])
+    # Marks that move in front of those of the first character's decomposition.
+    texts += [first + mark + "中" for first in "éộ가\u0f81" for mark in "\u0301\u0323\u0f71\u0345"]
     assert_encoded(reference, engine, texts)
     ids = ids_of(reference, texts)[:200] + random_ids(reference, rng, 200)
     assert_decoded(reference, engine, ids)
