@@ -1,12 +1,12 @@
 #include "csrc/threads/cpu_count.h"
 
-#include <sched.h>
-
 #include <cstdio>
 #include <fstream>
 #include <optional>
 #include <sstream>
 #include <vector>
+
+#include "csrc/threads/cpu_list.h"
 
 namespace pinfer {
 
@@ -19,19 +19,6 @@ struct Hierarchy {
   std::string mount_root;  // the group that is mounted at mount_point
   std::string mount_point;
 };
-
-int affinity_cpus() {
-  // The kernel refuses masks smaller than its own, so grow until it fits.
-  for (int cpus = 1024; cpus <= (1 << 20); cpus *= 2) {
-    cpu_set_t* set = CPU_ALLOC(static_cast<size_t>(cpus));
-    if (set == nullptr) break;
-    const size_t size = CPU_ALLOC_SIZE(static_cast<size_t>(cpus));
-    const int count = sched_getaffinity(0, size, set) == 0 ? CPU_COUNT_S(size, set) : 0;
-    CPU_FREE(set);
-    if (count > 0) return count;
-  }
-  return 1;
-}
 
 bool has_word(const std::string& list, const std::string& word) {
   std::stringstream stream(list);
@@ -133,7 +120,8 @@ std::optional<Quota> tightest_quota(const std::string& root) {
 }  // namespace
 
 CpuCount default_thread_count(const std::string& root, int affinity_count) {
-  const int affinity = affinity_count > 0 ? affinity_count : affinity_cpus();
+  const int affinity =
+      affinity_count > 0 ? affinity_count : static_cast<int>(affinity_cpus().size());
   const std::optional<Quota> quota = tightest_quota(root);
   if (quota && quota->cpus < affinity) {
     const int count = quota->cpus < 1 ? 1 : static_cast<int>(quota->cpus);

@@ -1,6 +1,9 @@
 #include "csrc/threads/thread_pool.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "csrc/threads/cpu_list.h"
 
 namespace pinfer {
 
@@ -64,7 +67,8 @@ uint32_t wait_until(const std::atomic<uint32_t>& word, Done done) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int num_threads) : num_threads_(std::clamp(num_threads, 1, kMaxThreads)) {
+ThreadPool::ThreadPool(int num_threads, std::vector<int> cpus)
+    : num_threads_(std::clamp(num_threads, 1, kMaxThreads)), cpus_(std::move(cpus)) {
   workers_.reserve(static_cast<size_t>(num_threads_ - 1));
   for (int i = 1; i < num_threads_; ++i) {
     workers_.emplace_back([this, i] { worker_loop(i); });
@@ -171,6 +175,7 @@ uint32_t ThreadPool::wait_for_region(int thread_index, uint32_t seen) {
 
 void ThreadPool::worker_loop(int thread_index) {
   thread_state.pool = this;
+  if (!cpus_.empty()) bind_thread(cpus_[static_cast<size_t>(thread_index) % cpus_.size()]);
   uint32_t seen = 0;
   for (;;) {
     wait_for_region(thread_index, seen);

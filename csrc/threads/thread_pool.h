@@ -26,7 +26,9 @@ class ThreadPool {
 
   // num_threads counts the calling thread: num_threads - 1 workers are started. Values below 1
   // mean 1.
-  explicit ThreadPool(int num_threads);
+  // Workers are bound to `cpus` in order, the first of them to the second one (the calling thread
+  // binds itself); none: to nothing.
+  explicit ThreadPool(int num_threads, std::vector<int> cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -105,6 +107,7 @@ class ThreadPool {
   void execute(RegionFunction fn, void* arg, int team_size, int thread_index);
 
   const int num_threads_;
+  const std::vector<int> cpus_;
   std::vector<std::thread> workers_;
   std::mutex region_mutex_;  // one region at a time
   std::atomic<bool> serial_regions_{false};

@@ -79,6 +79,11 @@ void EngineFlags::add_to(CLI::App* command) {
   engine(
       command->add_option("--threads", options.threads,
                           "Compute threads (0: OMP_NUM_THREADS, else cgroup quota and affinity)"));
+  engine(command
+             ->add_option("--cpus", cpus,
+                          "Bind compute threads to these, as 0-3,8, or to a memory node's, as"
+                          " node:0 (default: to none)")
+             ->type_name("LIST"));
   engine(command->add_option("--provider", provider, "native or torch")
              ->check(CLI::IsMember({"native", "torch"})));
   engine(command
@@ -135,6 +140,7 @@ Engine EngineFlags::open_to_serve(std::function<void(pinfer_log_level, const cha
   options.scheduling_policy = scheduling_policy.c_str();
   options.provider = provider.c_str();
   options.huge_pages = huge_pages.c_str();
+  options.cpus = cpus.c_str();
   options.enable_prefix_caching = !no_enable_prefix_caching;
   options.log_callback = &log_line;
   options.log_user_data = this;

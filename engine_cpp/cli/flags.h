@@ -27,6 +27,7 @@ struct EngineFlags {
   std::string scheduling_policy = "fcfs";
   std::string provider = "native";
   std::string huge_pages = "auto";
+  std::string cpus;
   bool no_enable_prefix_caching = false;
   std::string log_level = "warning";
 

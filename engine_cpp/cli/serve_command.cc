@@ -164,6 +164,7 @@ void print_config(const ServeFlags& flags) {
       {"scheduling_policy", flags.engine.scheduling_policy},
       {"enable_prefix_caching", !flags.engine.no_enable_prefix_caching},
       {"threads", engine.threads},
+      {"cpus", flags.engine.cpus},
       {"provider", flags.engine.provider},
       {"huge_pages", flags.engine.huge_pages},
   };

@@ -40,7 +40,7 @@ void Stats::received(const Output& piece) {
 }
 
 std::string Stats::json(const Engine& engine) const {
-  const auto info = nlohmann::json::parse(engine.info_json());
+  const auto info = nlohmann::ordered_json::parse(engine.info_json());
   const double decode_seconds = milliseconds(last_ - first_) / 1000;
   struct rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -57,6 +57,7 @@ std::string Stats::json(const Engine& engine) const {
       {"peak_rss_mb", rounded(static_cast<double>(usage.ru_maxrss) / 1024)},
       {"threads", info["threads"]},
       {"provider", info["provider"]},
+      {"load_stages_ms", info["load_stages_ms"]},
   };
   return stats.dump();
 }

@@ -18,8 +18,10 @@ class Stats {
   void submitted();
   void received(const Output& piece);
 
-  // {"load_ms", "prompt_tokens", "prefill_ms", "first_token_ms", "output_tokens",
-  //  "decode_tokens_per_s", "peak_rss_mb", "threads", "provider"} on one line.
+  // {"load_ms", "prompt_tokens", "prefill_ms",
+  // "first_token_ms", "output_tokens",
+  //  "decode_tokens_per_s", "peak_rss_mb", "threads", "provider", "load_stages_ms": {"manifest",
+  //  ...}} on one line.
   std::string json(const Engine& engine) const;
 
  private:

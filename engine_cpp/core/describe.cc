@@ -23,6 +23,10 @@ template <>
 struct FieldType<bool> {
   static constexpr const char* kName = "bool";
 };
+template <>
+struct FieldType<std::string> {
+  static constexpr const char* kName = "str";
+};
 template <typename Int>
 struct FieldType<std::optional<Int>> {
   static constexpr const char* kName = "int or none";

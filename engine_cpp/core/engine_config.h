@@ -41,13 +41,15 @@ struct EngineConfig {
   bool scheduler_reserve_full_isl = true;
   double watermark = 0.0;  // [0, 1): share of blocks kept free at admission while others run
   int32_t threads = 0;     // compute threads; 0 = what cgroup quota and affinity allow
+  std::string cpus;        // that compute threads are bound to: "0-3,8", "node:0"; "" = to none
   Provider provider = Provider::NATIVE;
   HugePages huge_pages = HugePages::AUTO;
   double gpu_memory_utilization = 0.9;  // (0, 1]: share of a GPU's memory that the engine may take
   int32_t max_cuda_graph_seqs = 256;    // largest decode step that a GPU records; 0 = none
 
   // INVALID_ARGUMENT naming the field, the range and what was found. 0 is accepted where it means
-  // "choose". How many blocks a request needs depends on the model (core/kv_cache_config.h).
+  // "choose". How many blocks a request needs depends on the model (core/kv_cache_config.h), which
+  // CPUs there are on the machine (csrc/threads/cpu_list.h).
   Status validate() const;
 
   // The field list: visit(name, pointer to member) for each field in order.
@@ -64,6 +66,7 @@ struct EngineConfig {
     visit("scheduler_reserve_full_isl", &EngineConfig::scheduler_reserve_full_isl);
     visit("watermark", &EngineConfig::watermark);
     visit("threads", &EngineConfig::threads);
+    visit("cpus", &EngineConfig::cpus);
     visit("provider", &EngineConfig::provider);
     visit("huge_pages", &EngineConfig::huge_pages);
     visit("gpu_memory_utilization", &EngineConfig::gpu_memory_utilization);

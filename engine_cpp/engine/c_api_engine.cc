@@ -28,7 +28,7 @@ constexpr bool ends_with(size_t offset, Last Struct::*) {
 }
 #define PINFER_ENDS_WITH(type, last) \
   static_assert(ends_with(offsetof(type, last), &type::last), #type " ends in padding")
-PINFER_ENDS_WITH(pinfer_engine_options, max_cuda_graph_seqs);
+PINFER_ENDS_WITH(pinfer_engine_options, cpus);
 PINFER_ENDS_WITH(pinfer_metrics, stalled_ms);
 PINFER_ENDS_WITH(pinfer_sampling_params, prompt_logprobs);
 PINFER_ENDS_WITH(pinfer_output, num_embedding);
@@ -93,6 +93,7 @@ Status read_engine_options(const pinfer_engine_options& given, EngineOptions* op
       std::clamp<int64_t>(given.max_cuda_graph_seqs, -1, std::numeric_limits<int32_t>::max()));
   PINFER_RETURN_IF_ERROR(
       read_enum("scheduling_policy", given.scheduling_policy, &config.scheduling_policy));
+  if (given.cpus != nullptr) config.cpus = given.cpus;
   PINFER_RETURN_IF_ERROR(read_enum("provider", given.provider, &config.provider));
   PINFER_RETURN_IF_ERROR(read_enum("huge_pages", given.huge_pages, &config.huge_pages));
   options->verify = given.verify;
@@ -126,6 +127,12 @@ nlohmann::ordered_json describe_pooling(const PoolingEntry& pooling) {
   return described;
 }
 
+nlohmann::ordered_json describe_load(const Engine& engine) {
+  nlohmann::ordered_json stages;
+  for (const LoadStage& stage : engine.load_stages()) stages[stage.name] = stage.ms;
+  return stages;
+}
+
 std::string describe_engine(const Engine& engine) {
   const Manifest& manifest = engine.bundle().manifest();
   const EngineConfig& config = engine.config();
@@ -136,6 +143,7 @@ std::string describe_engine(const Engine& engine) {
       {"tokenizer_vocab_size", engine.text().tokenizer().vocab_size()},
       {"eos_token_ids", manifest.eos_token_ids},
       {"load_ms", engine.load_ms()},
+      {"load_stages_ms", describe_load(engine)},
   };
   if (engine.has_model()) {
     info.update({
@@ -152,6 +160,7 @@ std::string describe_engine(const Engine& engine) {
         {"num_blocks", config.num_blocks},
         {"block_size", config.block_size},
         {"threads", engine.num_threads()},
+        {"cpus", config.cpus},
         {"provider", enum_name(config.provider)},
     });
     if (manifest.task == Task::EMBED) info["pooling"] = describe_pooling(manifest.pooling);

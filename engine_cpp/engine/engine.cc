@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "csrc/threads/cpu_count.h"
+#include "csrc/threads/cpu_list.h"
 #include "engine/bad_words.h"
 #include "engine/cache_size.h"
 #include "engine/signal_mask.h"
@@ -49,6 +50,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, EngineOpti
   std::unique_ptr<Engine> engine(new Engine());
   engine->options_ = std::move(options);
   engine->config_ = engine->options_.config;
+  engine->stage_begin_ = begin;
   const VerifyLevel level =
       engine->options_.verify ? VerifyLevel::EVERYTHING : VerifyLevel::SIZES_AND_CODE;
   PINFER_ASSIGN_OR_RETURN(engine->bundle_, Bundle::open(path, level));
@@ -66,8 +68,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, EngineOpti
     PINFER_RETURN_IF_ERROR(engine->load_model());
   }
   if (engine->has_model()) engine->start();
-  engine->load_ms_ = milliseconds_since(begin);
   engine->report(1.0, "ready");
+  engine->load_ms_ = milliseconds_since(begin);
   engine->log(LogLevel::INFO, "loaded " + path + " in " + std::to_string(engine->load_ms_) + " ms");
   return engine;
 }
@@ -97,6 +99,11 @@ Status Engine::load_model() {
   PINFER_RETURN_IF_ERROR(resolve_max_model_len(manifest.max_model_len, &config_));
   const KVCacheConfig kv_cache_config =
       make_kv_cache_config(manifest.layer_windows(), manifest.block_size, config_.max_model_len);
+  std::vector<int> cpus;
+  if (std::string error; !config_.cpus.empty() && !read_cpu_list(config_.cpus, &cpus, &error)) {
+    return Status::invalid_argument("cpus: " + error);
+  }
+  bound_cpu_ = cpus.empty() ? -1 : cpus.front();
   if (manifest.device == "cuda") return load_cuda_model(kv_cache_config);
   PINFER_ASSIGN_OR_RETURN(const ShimProvider* provider, find_provider());
   KVCacheShape shape{kv_cache_config.num_tensors(), 0,
@@ -105,16 +112,13 @@ Status Engine::load_model() {
   PINFER_RETURN_IF_ERROR(
       resolve_cache_size(kv_cache_config, shape.bytes_per_block(), available_memory(), &config_));
   shape.num_blocks = config_.num_blocks;
-  if (config_.threads == 0) {
-    const CpuCount count = default_thread_count();
-    config_.threads = count.count;
-    log(LogLevel::INFO, "threads: " + std::to_string(count.count) + " (" + count.reason + ")");
-  }
+  PINFER_RETURN_IF_ERROR(resolve_threads(cpus));
   PINFER_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::load(bundle_, *provider));
+  report(0.9, "code");
   PINFER_ASSIGN_OR_RETURN(std::unique_ptr<KVCacheMemory> memory, KVCacheMemory::create(shape));
   {
     const SignalMask mask;
-    pool_ = std::make_unique<ThreadPool>(config_.threads);
+    pool_ = std::make_unique<ThreadPool>(config_.threads, std::move(cpus));
   }
   HugePageCopy huge_pages = plan_huge_pages(model->weights->bytes());
   auto runner = std::make_unique<ModelRunner>(std::move(model), kv_cache_config, std::move(memory),
@@ -125,6 +129,25 @@ Status Engine::load_model() {
                           std::to_string(config_.block_size) + " tokens, " +
                           std::to_string(shape.bytes_per_block() * shape.num_blocks >> 20) +
                           " MiB when all are used" + groups_text(kv_cache_config));
+  return Status();
+}
+
+Status Engine::resolve_threads(const std::vector<int>& cpus) {
+  const auto num_cpus = static_cast<int32_t>(cpus.size());
+  if (num_cpus > 0 && config_.threads > num_cpus) {
+    return Status::invalid_argument("threads: expected at most " + std::to_string(num_cpus) +
+                                    ", one for each of cpus " + cpu_list_text(cpus) + ", found " +
+                                    std::to_string(config_.threads));
+  }
+  if (config_.threads != 0) return Status();
+  const CpuCount count = default_thread_count();
+  config_.threads = count.count;
+  std::string reason = count.reason;
+  if (num_cpus > 0 && num_cpus < count.count) {
+    config_.threads = num_cpus;
+    reason = "cpus " + cpu_list_text(cpus);
+  }
+  log(LogLevel::INFO, "threads: " + std::to_string(config_.threads) + " (" + reason + ")");
   return Status();
 }
 
@@ -409,6 +432,7 @@ EngineMetrics Engine::metrics() const {
 
 // The engine thread: take commands, step, pass outputs on; sleep while there is nothing to do.
 void Engine::run() {
+  if (bound_cpu_ >= 0) bind_thread(bound_cpu_);
   bool busy = false;
   for (;;) {
     std::deque<Command> commands;
@@ -500,7 +524,9 @@ void Engine::watch_for_stall() {
   metrics_.stalled = stalled;
 }
 
-void Engine::report(double fraction, const char* stage) const {
+void Engine::report(double fraction, const char* stage) {
+  load_stages_.push_back({stage, milliseconds_since(stage_begin_)});
+  stage_begin_ = Clock::now();
   if (options_.progress) options_.progress(fraction, stage);
 }
 

@@ -31,6 +31,11 @@ namespace pinfer {
 
 enum class LogLevel { DEBUG, INFO, WARNING, ERROR };
 
+struct LoadStage {
+  const char* name;
+  double ms;
+};
+
 struct EngineOptions {
   EngineConfig config;
   bool verify = false;           // check the hash of every file
@@ -112,6 +117,8 @@ class Engine {
   const EngineConfig& config() const { return config_; }
   bool has_model() const { return core_ != nullptr; }
   double load_ms() const { return load_ms_; }
+  // What of it each stage took, in order.
+  const std::vector<LoadStage>& load_stages() const { return load_stages_; }
   int num_threads() const { return pool_ ? pool_->num_threads() : 0; }
   EngineMetrics metrics() const;
 
@@ -133,6 +140,7 @@ class Engine {
 
   Engine() = default;
   Status load_model();
+  Status resolve_threads(const std::vector<int>& cpus);
   HugePageCopy plan_huge_pages(std::span<const std::byte> weights) const;
   Status load_cuda_model(const KVCacheConfig& kv_cache_config);
   void make_core(KVCacheConfig kv_cache_config, std::unique_ptr<Executor> executor);
@@ -153,16 +161,20 @@ class Engine {
   Status check_queue(int64_t num_prompt_tokens) const;
   // The request waits no longer: it was scheduled, or has ended.
   void leave_queue(const std::string& request_id);
-  void report(double fraction, const char* stage) const;
+  // A stage of loading is done.
+  void report(double fraction, const char* stage);
   void log(LogLevel level, const std::string& message) const;
 
   EngineOptions options_;
   EngineConfig config_;  // with sizes and threads resolved
   double load_ms_ = 0;
+  std::chrono::steady_clock::time_point stage_begin_;
+  std::vector<LoadStage> load_stages_;
   int32_t vocab_size_ = 0;  // of the model
   std::shared_ptr<const Bundle> bundle_;
   std::unique_ptr<TextProcessor> text_;
   std::unique_ptr<ThreadPool> pool_;
+  int bound_cpu_ = -1;                // of the engine thread; -1 = none
   std::unique_ptr<EngineCore> core_;  // touched by the engine thread only, once it runs
   std::unique_ptr<OutputProcessor> outputs_;
 

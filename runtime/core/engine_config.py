@@ -44,6 +44,7 @@ class EngineConfig:
     scheduler_reserve_full_isl: bool = True
     watermark: float = 0.0  # [0, 1): share of blocks kept free at admission while others run
     threads: int = 0  # compute threads; 0 = what cgroup quota and affinity allow
+    cpus: str = ""  # that compute threads are bound to: "0-3,8", "node:0"; "" = to none
     provider: Provider = Provider.NATIVE
     huge_pages: HugePages = HugePages.AUTO
     gpu_memory_utilization: float = 0.9  # (0, 1]: share of a GPU's memory that may be taken
@@ -53,7 +54,7 @@ class EngineConfig:
         """Raises ValueError naming the field, the range and what was found.
 
         0 is accepted where it means "choose". How many blocks a request needs depends on the model
-        (core/kv_cache_config.py).
+        (core/kv_cache_config.py), which CPUs there are on the machine.
         """
         check_range("max_model_len", self.max_model_len, 0, MAX_INT)
         check_range("max_num_seqs", self.max_num_seqs, 1, MAX_INT)

@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
+import pytest
 from json_lines import json_lines
 
 
@@ -23,6 +25,9 @@ def test_version_and_help(pinfer):
     assert run(pinfer, "--version").stdout.startswith("pinfer 0.")
     assert "batch" in run(pinfer, "--help").stdout
     assert "--max-num-seqs" in run(pinfer, "run", "--help").stdout
+
+
+CPU = str(max(os.sched_getaffinity(0)))
 
 
 def test_usage_errors_exit_with_2(pinfer, tied_bundle):
@@ -43,6 +48,10 @@ def test_refusals_exit_with_1(pinfer, tied_bundle, tmp_path):
     cases = (
         (["run", tmp_path / "nothing", "-p", "x"], "no such bundle"),
         (["run", tied_bundle, "-p", "x", "--num-blocks", "3"], "--num-blocks 3"),
+        (["run", tied_bundle, "-p", "x", "--cpus", "0-"], "cpus: expected CPUs as 0-3,8"),
+        (["run", tied_bundle, "-p", "x", "--cpus", "4095"], "cpus: expected CPUs that this"),
+        (["run", tied_bundle, "-p", "x", "--cpus", "node:99"], "cpus: expected a node of "),
+        (["run", tied_bundle, "-p", "x", "--cpus", CPU, "--threads", "2"], "at most 1, one for"),
         (["run", tied_bundle, "-p", "x", "--max-model-len", "999"], "256"),
         (["run", tied_bundle, "-p", "x" * 300], "context_length_exceeded"),
         (["run", tied_bundle, "-p", "x", "--temperature", "-1"], "temperature"),
@@ -66,8 +75,10 @@ def test_run_streams_ids_and_stats(pinfer, tied_bundle):
     stats = json.loads(last_line(result.stderr))
     assert list(stats) == [
         "load_ms", "prompt_tokens", "prefill_ms", "first_token_ms", "output_tokens",
-        "decode_tokens_per_s", "peak_rss_mb", "threads", "provider",
+        "decode_tokens_per_s", "peak_rss_mb", "threads", "provider", "load_stages_ms",
     ]  # fmt: skip
+    assert list(stats["load_stages_ms"]) == ["manifest", "text", "code", "ready"]
+    assert sum(stats["load_stages_ms"].values()) == pytest.approx(stats["load_ms"], abs=1)
     assert stats["prompt_tokens"] == 5 and stats["output_tokens"] == 12
     assert stats["provider"] == "native" and stats["threads"] >= 1
     # The prompt may come from stdin too, and the batch gives the same ids.
@@ -205,6 +216,33 @@ def test_environment_and_flags(pinfer, tied_bundle):
     environment = {**os.environ, "OMP_NUM_THREADS": "3"}
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert json.loads(last_line(result.stderr))["threads"] == 3
+
+
+def test_compute_threads_are_bound_to_cpus(pinfer, tied_bundle):
+    def status_of(task):
+        return dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines())
+
+    arguments = ["--cpus", CPU, "--log-level", "info"]
+    with subprocess.Popen(
+        [pinfer, "batch", tied_bundle, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        process.stdin.write(json.dumps({"prompt": "hello", "max_tokens": 2}) + "\n")
+        process.stdin.flush()
+        deadline = time.monotonic() + 30
+        bound = []
+        while not bound and time.monotonic() < deadline:
+            tasks = list(Path(f"/proc/{process.pid}/task").iterdir())
+            bound = [t for t in tasks if status_of(t)["Cpus_allowed_list"].strip() == CPU]
+            time.sleep(0.01)
+        _, error = process.communicate(timeout=30)
+    assert process.returncode == 0, error
+    if os.cpu_count() > 1:
+        assert len(bound) == 1  # the engine thread; those that read and write are not bound
+    assert "threads: 1" in error
 
 
 def test_the_c_example_gives_the_same_answer(pinfer, build_dir, tied_bundle):

@@ -148,6 +148,7 @@ def test_log_and_progress(tied_bundle):
         pass
     assert any(level == "info" and "loaded" in message for level, message in lines)
     assert stages[-1] == (1.0, "ready")
+    assert [stage for _, stage in stages] == ["manifest", "text", "code", "ready"]
 
 
 def test_many_threads_share_an_engine(engine):

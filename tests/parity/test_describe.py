@@ -13,6 +13,7 @@ TYPE_NAMES = {
     "int": "int",
     "float": "float",
     "bool": "bool",
+    "str": "str",
     "int | None": "int or none",
     "list[int]": "list of int",
     "list[list[int]]": "list of lists of int",

@@ -137,6 +137,7 @@ typedef struct pinfer_engine_options {
   const char* huge_pages;        /* for the weights: "auto" (the default, also for NULL) or "off" */
   double gpu_memory_utilization; /* (0, 1]: share of a GPU's memory to take; 0.9 */
   int64_t max_cuda_graph_seqs; /* on a GPU steps of as many requests are recorded; 256; 0 = none */
+  const char* cpus; /* to bind compute threads to: "0-3,8", or "node:0"; NULL or "" = to none */
 } pinfer_engine_options;
 
 /* Defaults. struct_size: sizeof(pinfer_engine_options). Any thread. */
@@ -164,10 +165,11 @@ PINFER_EXPORT pinfer_status pinfer_engine_drain(pinfer_engine* engine, int64_t t
                                                 pinfer_error** error);
 
 /* What is loaded, as a JSON object: version, has_model, has_chat_template, tokenizer_vocab_size,
- * eos_token_ids, load_ms; with a model also task ("generate", "embed"), model_name, architecture,
- * dtype, vocab_size, num_layers, hidden_size, max_model_len, max_num_seqs, max_num_batched_tokens,
- * num_blocks, block_size, threads, provider; for "embed" also pooling. Later versions may add
- * fields. "{}" for NULL. Any thread. The text lives as long as the engine. */
+ * eos_token_ids, load_ms, load_stages_ms (an object, by stage); with a model also task ("generate",
+ * "embed"), model_name, architecture, dtype, vocab_size, num_layers, hidden_size, max_model_len,
+ * max_num_seqs, max_num_batched_tokens, num_blocks, block_size, threads, cpus, provider; for
+ * "embed" also pooling. Later versions may add fields. "{}" for NULL. Any thread. The text lives as
+ * long as the engine. */
 PINFER_EXPORT const char* pinfer_engine_info_json(const pinfer_engine* engine);
 
 /* Gauges at this moment, and counters since the engine was opened. */
