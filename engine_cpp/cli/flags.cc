@@ -5,6 +5,7 @@
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "cli/own_bundle.h"
 
@@ -21,7 +22,7 @@ int level_index(const std::string& name) {
 }
 
 bool embeds(const Engine& engine) {
-  return engine.info_json().find("\"task\":\"embed\"") != std::string::npos;
+  return nlohmann::json::parse(engine.info_json()).value("task", "") == "embed";
 }
 
 }  // namespace
@@ -145,7 +146,7 @@ Engine EngineFlags::open_to_serve(std::function<void(pinfer_log_level, const cha
   options.log_callback = &log_line;
   options.log_user_data = this;
   Engine engine(bundle, options);
-  if (engine.info_json().find("\"has_model\":true") == std::string::npos) {
+  if (!nlohmann::json::parse(engine.info_json())["has_model"].get<bool>()) {
     throw Error(PINFER_FAILED_PRECONDITION, bundle + ": the bundle holds no model");
   }
   return engine;

@@ -26,22 +26,30 @@ Clock::time_point process_start() { return kProcessStart; }
 
 void Stats::submitted() {
   if (submitted_ == Clock::time_point()) submitted_ = Clock::now();
+  awaits_first_ = true;
 }
 
 void Stats::received(const Output& piece) {
-  last_ = Clock::now();
-  output_tokens_ += static_cast<int64_t>(piece.token_ids.size());
-  if (!has_first_ && !piece.token_ids.empty()) {
+  const Clock::time_point now = Clock::now();
+  const auto num_tokens = static_cast<int64_t>(piece.token_ids.size());
+  output_tokens_ += num_tokens;
+  if (awaits_first_ && num_tokens > 0) {
+    if (has_first_) {
+      pauses_ += now - last_;
+    } else {
+      first_ = now;
+    }
     has_first_ = true;
-    first_ = last_;
-    first_piece_tokens_ = static_cast<int64_t>(piece.token_ids.size());
+    awaits_first_ = false;
+    first_piece_tokens_ += num_tokens;
   }
+  last_ = now;
   if (piece.finished()) prompt_tokens_ += piece.num_prompt_tokens;
 }
 
 std::string Stats::json(const Engine& engine) const {
   const auto info = nlohmann::ordered_json::parse(engine.info_json());
-  const double decode_seconds = milliseconds(last_ - first_) / 1000;
+  const double decode_seconds = milliseconds(last_ - first_ - pauses_) / 1000;
   struct rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   const nlohmann::ordered_json stats = {

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import time
 from datetime import datetime
 
 import pytest
@@ -96,6 +97,21 @@ def test_chats_have_the_bos_of_the_template_alone(pinfer, bos_model):
         )
         assert out == "yes.\n"
         assert json.loads(error)["prompt_tokens"] == len(expected)
+
+
+def test_typing_is_no_decoding(pinfer, bos_model):
+    """Pauses between answers and questions do not count in `decode_tokens_per_s`."""
+    arguments = [pinfer, "chat", bos_model[1], "--temperature", "0", "--stats"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        process.stdin.write("Hi\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "yes.\n"
+        time.sleep(2)
+        out, error = process.communicate("Hi\n", timeout=30)
+    stats = json.loads(error)
+    assert out == "yes.\n" and stats["output_tokens"] >= 4
+    assert stats["decode_tokens_per_s"] > stats["output_tokens"] / 1.5
 
 
 def test_texts_have_the_bos_of_the_tokenizer(pinfer, bos_model):
