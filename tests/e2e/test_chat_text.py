@@ -111,7 +111,8 @@ def test_typing_is_no_decoding(pinfer, bos_model):
         out, error = process.communicate("Hi\n", timeout=30)
     stats = json.loads(error)
     assert out == "yes.\n" and stats["output_tokens"] >= 4
-    assert stats["decode_tokens_per_s"] > stats["output_tokens"] / 1.5
+    # 0: an answer came in one piece.
+    assert not 0 < stats["decode_tokens_per_s"] < stats["output_tokens"] / 1.5
 
 
 def test_texts_have_the_bos_of_the_tokenizer(pinfer, bos_model):
