@@ -5,6 +5,7 @@ import re
 import time
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from raw_http import RawClient, client_of, post_bytes
 from served_models import fixed_model
 
@@ -216,10 +217,7 @@ def test_metrics_are_well_formed(client):
 
 
 def test_metrics_by_prometheus_own_parser(client):
-    parser = pytest.importorskip("prometheus_client.parser")
-    families = {
-        f.name: f for f in parser.text_string_to_metric_families(client.get("/metrics").text)
-    }
+    families = {f.name: f for f in text_string_to_metric_families(client.get("/metrics").text)}
     assert families["vllm:num_requests_running"].type == "gauge"
 
 
