@@ -28,6 +28,7 @@ struct EngineFlags {
   std::string provider = "native";
   std::string huge_pages = "auto";
   bool no_enable_prefix_caching = false;
+  bool async_scheduling = false;
   std::string log_level = "warning";
 
   void add_to(CLI::App* command);

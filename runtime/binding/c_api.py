@@ -65,6 +65,7 @@ class EngineOptions(ctypes.Structure):
         ("huge_pages", c_char_p),
         ("gpu_memory_utilization", c_double),
         ("max_cuda_graph_seqs", c_int64),
+        ("async_scheduling", c_int64),
     )
 
 
