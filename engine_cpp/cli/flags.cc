@@ -95,6 +95,10 @@ void EngineFlags::add_to(CLI::App* command) {
                              "Share of a GPU's memory to take, for bundles for CUDA"));
   engine(command->add_option("--max-cuda-graph-seqs", options.max_cuda_graph_seqs,
                              "Largest decode step that a GPU records (0: none)"));
+  command
+      ->add_flag("--async-scheduling", async_scheduling,
+                 "Schedule the next step while a GPU computes one")
+      ->group(group);
   command->add_flag("--verify", options.verify, "Check the hash of every file first")->group(group);
   engine(command->add_option("--log-level", log_level, "debug, info, warning or error")
              ->check(CLI::IsMember(kLogLevels)));
@@ -143,6 +147,7 @@ Engine EngineFlags::open_to_serve(std::function<void(pinfer_log_level, const cha
   options.huge_pages = huge_pages.c_str();
   options.cpus = cpus.c_str();
   options.enable_prefix_caching = !no_enable_prefix_caching;
+  options.async_scheduling = async_scheduling ? 1 : 0;
   options.log_callback = &log_line;
   options.log_user_data = this;
   Engine engine(bundle, options);

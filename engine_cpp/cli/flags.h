@@ -29,6 +29,7 @@ struct EngineFlags {
   std::string huge_pages = "auto";
   std::string cpus;
   bool no_enable_prefix_caching = false;
+  bool async_scheduling = false;
   std::string log_level = "warning";
 
   void add_to(CLI::App* command);

@@ -46,6 +46,7 @@ struct EngineConfig {
   HugePages huge_pages = HugePages::AUTO;
   double gpu_memory_utilization = 0.9;  // (0, 1]: share of a GPU's memory that the engine may take
   int32_t max_cuda_graph_seqs = 256;    // largest decode step that a GPU records; 0 = none
+  bool async_scheduling = false;  // schedule the next step while one runs: the device waits less
 
   // INVALID_ARGUMENT naming the field, the range and what was found. 0 is accepted where it means
   // "choose". How many blocks a request needs depends on the model (core/kv_cache_config.h), which
@@ -71,6 +72,7 @@ struct EngineConfig {
     visit("huge_pages", &EngineConfig::huge_pages);
     visit("gpu_memory_utilization", &EngineConfig::gpu_memory_utilization);
     visit("max_cuda_graph_seqs", &EngineConfig::max_cuda_graph_seqs);
+    visit("async_scheduling", &EngineConfig::async_scheduling);
   }
 };
 

@@ -65,6 +65,7 @@ class Request {
   const int32_t num_prompt_tokens;
 
   int32_t num_tokens() const { return static_cast<int32_t>(all_token_ids_.size()); }
+  int32_t num_tokens_with_placeholders() const { return num_tokens() + num_output_placeholders; }
   int32_t num_output_tokens() const { return num_tokens() - num_prompt_tokens; }
   std::span<const int32_t> all_token_ids() const { return all_token_ids_; }
   std::span<const int32_t> prompt_token_ids() const {
@@ -90,9 +91,10 @@ class Request {
 
   // Set by the scheduler.
   RequestStatus status = RequestStatus::WAITING;
-  std::optional<int32_t> stop_reason;  // the stop id that ended it; none for the end-of-text id
-  int32_t num_computed_tokens = 0;     // tokens whose KV exists or is being written
-  int32_t num_cached_tokens = -1;      // prefix-cache hit of the first admission; -1 before
+  std::optional<int32_t> stop_reason;   // the stop id that ended it; none for the end-of-text id
+  int32_t num_computed_tokens = 0;      // tokens whose KV exists or is being written
+  int32_t num_output_placeholders = 0;  // tokens being sampled: scheduled before they are known
+  int32_t num_cached_tokens = -1;       // prefix-cache hit of the first admission; -1 before
   int32_t num_preemptions = 0;
   int32_t num_prompt_logprobs = 0;  // of the prompt's tokens after the first: passed on so far
 

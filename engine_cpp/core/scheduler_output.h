@@ -1,11 +1,19 @@
 // What the scheduler decided for one step: plain values, the only thing that the executor is told.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "core/model_runner_output.h"
+
 namespace pinfer {
+
+// Stands for a token that the step before samples, and that was not known when this one was
+// scheduled.
+inline constexpr int32_t kPlaceholderTokenId = -1;
 
 enum class ScheduledKind { NEW, RESUMED, RUNNING };
 
@@ -36,6 +44,20 @@ struct SchedulerOutput {
       if (request.samples) rows.push_back(end - 1);
     }
     return rows;
+  }
+
+  // Puts the tokens of the step before in place of the placeholders. One that failed ends its
+  // request: what is computed for it is thrown away, with any id.
+  void put_sampled_tokens(std::span<const SampledToken> sampled) {
+    auto token = sampled.begin();  // in the order of the requests that go on
+    for (ScheduledRequest& request : scheduled_requests) {
+      if (request.token_ids.back() != kPlaceholderTokenId) continue;
+      token = std::find_if(token, sampled.end(), [&](const SampledToken& candidate) {
+        return candidate.request_id == request.request_id;
+      });
+      const bool has_token = token != sampled.end() && !token->failed;
+      request.token_ids.back() = has_token ? std::max(token->token_id, 0) : 0;
+    }
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include "bundle/bundle.h"
 #include "bundle/weights_file.h"
+#include "core/field_check.h"
 #include "core/mapped_file.h"
 #include "core/utf8.h"
 #include "engine/c_api_support.h"
@@ -28,7 +29,7 @@ constexpr bool ends_with(size_t offset, Last Struct::*) {
 }
 #define PINFER_ENDS_WITH(type, last) \
   static_assert(ends_with(offsetof(type, last), &type::last), #type " ends in padding")
-PINFER_ENDS_WITH(pinfer_engine_options, cpus);
+PINFER_ENDS_WITH(pinfer_engine_options, async_scheduling);
 PINFER_ENDS_WITH(pinfer_metrics, stalled_ms);
 PINFER_ENDS_WITH(pinfer_sampling_params, prompt_logprobs);
 PINFER_ENDS_WITH(pinfer_output, num_embedding);
@@ -91,6 +92,8 @@ Status read_engine_options(const pinfer_engine_options& given, EngineOptions* op
   config.gpu_memory_utilization = given.gpu_memory_utilization;
   config.max_cuda_graph_seqs = static_cast<int32_t>(
       std::clamp<int64_t>(given.max_cuda_graph_seqs, -1, std::numeric_limits<int32_t>::max()));
+  PINFER_RETURN_IF_ERROR(check_range<int64_t>("async_scheduling", given.async_scheduling, 0, 1));
+  config.async_scheduling = given.async_scheduling == 1;
   PINFER_RETURN_IF_ERROR(
       read_enum("scheduling_policy", given.scheduling_policy, &config.scheduling_policy));
   if (given.cpus != nullptr) config.cpus = given.cpus;
@@ -181,6 +184,7 @@ pinfer_engine_options default_engine_options() {
   options.huge_pages = "auto";
   options.gpu_memory_utilization = defaults.gpu_memory_utilization;
   options.max_cuda_graph_seqs = defaults.max_cuda_graph_seqs;
+  options.async_scheduling = defaults.async_scheduling ? 1 : 0;
   return options;
 }
 

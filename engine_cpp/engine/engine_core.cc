@@ -1,9 +1,11 @@
 #include "engine/engine_core.h"
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "sampler/logprobs.h"
 
@@ -13,40 +15,70 @@ namespace {
 // Rows of prompt logits, or of hidden states, that are held at once.
 constexpr int32_t kPromptLogitsRows = 64;
 
-}  // namespace
-
-std::vector<RequestOutput> EngineCore::step() {
-  step_error_ = Status();
-  const SchedulerOutput& scheduler_output = scheduler_.schedule();
-  started_request_ids_.clear();
-  for (const ScheduledRequest& scheduled : scheduler_output.scheduled_requests) {
-    if (scheduled.kind == ScheduledKind::NEW) started_request_ids_.push_back(scheduled.request_id);
-  }
-  const Result<ModelRunnerOutput> model_runner_output = execute(scheduler_output);
-  if (!model_runner_output.ok()) return fail(scheduler_output, model_runner_output.status());
-  return scheduler_.update_from_output(scheduler_output, model_runner_output.value());
-}
-
-Result<ModelRunnerOutput> EngineCore::execute(const SchedulerOutput& scheduler_output) {
+// Memory that is out is an error of the step, too.
+template <typename Work>
+auto attempt(Work&& work) -> decltype(work()) {
   try {
-    ModelRunnerOutput output;
-    PINFER_RETURN_IF_ERROR(executor_->execute_model(scheduler_output));
-    if (embeds_) {
-      PINFER_RETURN_IF_ERROR(pool(scheduler_output, &output));
-      return output;
-    }
-    PINFER_RETURN_IF_ERROR(sample(scheduler_output, &output));
-    PINFER_RETURN_IF_ERROR(score_prompts(scheduler_output, &output));
-    return output;
+    return work();
   } catch (const std::bad_alloc&) {
     return Status::resource_exhausted("out of memory");
   }
 }
 
+}  // namespace
+
+// With async_scheduling a step is scheduled, and its inputs are prepared, while the last one runs;
+// the tokens of that are put in place when they are there, and taken in while this one runs. Else
+// nothing is in flight when a step begins: it is started and waited for.
+std::vector<RequestOutput> EngineCore::step() {
+  step_error_ = Status();
+  SchedulerOutput& next = scheduler_.schedule();
+  note_started(next);
+  Status status = attempt([&] { return executor_->prepare_inputs(next); });
+  const SchedulerOutput* last = std::exchange(in_flight_, nullptr);
+  Result<ModelRunnerOutput> sampled = ModelRunnerOutput();
+  if (last != nullptr) {
+    sampled = collect(*last);
+    if (!sampled.ok()) return fail(*last, sampled.status());
+    next.put_sampled_tokens(sampled.value().sampled_tokens);
+  }
+  if (status.ok()) status = attempt([&] { return executor_->execute_model(next); });
+  std::vector<RequestOutput> outputs;
+  if (last != nullptr) outputs = scheduler_.update_from_output(*last, sampled.value());
+  if (!status.ok()) return fail(next, status, std::move(outputs));
+  if (async_scheduling_) {
+    if (next.total_num_scheduled_tokens > 0) in_flight_ = &next;
+    return outputs;
+  }
+  sampled = collect(next);
+  if (!sampled.ok()) return fail(next, sampled.status());
+  return scheduler_.update_from_output(next, sampled.value());
+}
+
+void EngineCore::note_started(const SchedulerOutput& scheduler_output) {
+  started_request_ids_.clear();
+  for (const ScheduledRequest& scheduled : scheduler_output.scheduled_requests) {
+    if (scheduled.kind == ScheduledKind::NEW) started_request_ids_.push_back(scheduled.request_id);
+  }
+}
+
+Result<ModelRunnerOutput> EngineCore::collect(const SchedulerOutput& scheduler_output) {
+  return attempt([&]() -> Result<ModelRunnerOutput> {
+    ModelRunnerOutput output;
+    PINFER_ASSIGN_OR_RETURN(const Logits logits, executor_->sampled_logits());
+    if (embeds_) {
+      PINFER_RETURN_IF_ERROR(pool(scheduler_output, &output));
+      return output;
+    }
+    sample(scheduler_output, logits, &output);
+    PINFER_RETURN_IF_ERROR(score_prompts(scheduler_output, &output));
+    return output;
+  });
+}
+
 // Each token names its request, so a request without one leaves a gap.
-Status EngineCore::sample(const SchedulerOutput& scheduler_output, ModelRunnerOutput* output) {
-  PINFER_ASSIGN_OR_RETURN(const Logits logits,
-                          executor_->compute_logits(scheduler_output.sampled_rows()));
+void EngineCore::sample(const SchedulerOutput& scheduler_output, const Logits& logits,
+                        ModelRunnerOutput* output) {
   int32_t row = 0;
   for (const ScheduledRequest& scheduled : scheduler_output.scheduled_requests) {
     if (!scheduled.samples) continue;
@@ -60,7 +92,6 @@ Status EngineCore::sample(const SchedulerOutput& scheduler_output, ModelRunnerOu
                                        token.token_id, sampler_.masked_token_ids());
     }
   }
-  return Status();
 }
 
 // A request that was preempted begins again with its first token, unless it needs the last one
@@ -124,14 +155,14 @@ Status EngineCore::score_prompts(const SchedulerOutput& scheduler_output,
   return Status();
 }
 
+// The step's requests end, after what the one before it has given them.
 std::vector<RequestOutput> EngineCore::fail(const SchedulerOutput& scheduler_output,
-                                            const Status& status) {
+                                            const Status& status,
+                                            std::vector<RequestOutput> outputs) {
   step_error_ = status;
-  std::vector<std::string> ids;
-  for (const ScheduledRequest& scheduled : scheduler_output.scheduled_requests) {
-    ids.push_back(scheduled.request_id);
-  }
-  return scheduler_.finish_requests(ids, RequestStatus::FINISHED_ERROR);
+  std::vector<RequestOutput> failed = scheduler_.fail_step(scheduler_output);
+  std::move(failed.begin(), failed.end(), std::back_inserter(outputs));
+  return outputs;
 }
 
 }  // namespace pinfer

@@ -142,51 +142,73 @@ Status CudaModelRunner::measure() {
   return Status();
 }
 
-Status CudaModelRunner::execute_model(const SchedulerOutput& scheduler_output) {
+Status CudaModelRunner::prepare_inputs(const SchedulerOutput& scheduler_output) {
+  const Manifest& manifest = model_->manifest();
   batch_.update(scheduler_output);
-  hidden_states_ = TensorHandle();
-  states_ = nullptr;
   const int64_t num_tokens = batch_.num_tokens(), num_seqs = batch_.num_seqs();
   if (num_tokens == 0) return Status();  // a step that only reports ended requests
-  PINFER_RETURN_IF_ERROR(cuda_status(device_->make_current()));
-  // The pinned arrays may still be being copied for a step that sampled nothing.
-  PINFER_RETURN_IF_ERROR(cuda_status(device_->synchronize()));
-  if (num_tokens == num_seqs && num_seqs <= options_.max_graph_seqs &&
-      graph_batch_size(num_seqs) > 0) {
-    return run_decode_graph();
-  }
-  PINFER_RETURN_IF_ERROR(fill_inputs(num_tokens, num_seqs, batch_.max_blocks()));
-  PINFER_RETURN_IF_ERROR(inputs_->copy_to_device());
   CudaStep& step = device_->step;
+  if (is_decode_step()) {
+    // Of sizes that are rounded up: requests without rows fill the batch, the null block the
+    // tables.
+    const int64_t num_rows = graph_batch_size(num_seqs);
+    const int64_t max_blocks = graph_max_blocks(
+        batch_.max_blocks(), ceil_divide(options_.max_model_len, manifest.block_size));
+    step.max_rows = 1;
+    step.max_seq_len = max_blocks * manifest.block_size;
+    return fill_inputs(num_rows, num_rows, max_blocks);
+  }
   step.max_rows = 0;
-  for (int64_t i = 0; i < num_seqs; ++i) {
-    const auto at = static_cast<size_t>(i);
-    step.max_rows = std::max<int64_t>(step.max_rows,
-                                      batch_.query_start_loc[at + 1] - batch_.query_start_loc[at]);
+  for (size_t i = 0; i < static_cast<size_t>(num_seqs); ++i) {
+    step.max_rows =
+        std::max<int64_t>(step.max_rows, batch_.query_start_loc[i + 1] - batch_.query_start_loc[i]);
   }
   step.max_seq_len = *std::max_element(batch_.seq_lens.begin(), batch_.seq_lens.end());
-  PINFER_ASSIGN_OR_RETURN(hidden_states_, run_step());
-  states_ = static_cast<const float*>(hidden_states_.data());
-  return Status();
+  return fill_inputs(num_tokens, num_seqs, batch_.max_blocks());
 }
 
-// Of sizes that are rounded up: requests without rows fill the batch, the null block the tables.
-Status CudaModelRunner::run_decode_graph() {
-  const Manifest& manifest = model_->manifest();
-  const int64_t num_seqs = graph_batch_size(batch_.num_seqs());
-  const int64_t max_blocks = graph_max_blocks(
-      batch_.max_blocks(), ceil_divide(options_.max_model_len, manifest.block_size));
-  PINFER_RETURN_IF_ERROR(fill_inputs(num_seqs, num_seqs, max_blocks));
+bool CudaModelRunner::is_decode_step() const {
+  const int64_t num_seqs = batch_.num_seqs();
+  return batch_.num_tokens() == num_seqs && num_seqs <= options_.max_graph_seqs &&
+         graph_batch_size(num_seqs) > 0;
+}
+
+Status CudaModelRunner::execute_model(const SchedulerOutput& scheduler_output) {
+  hidden_states_ = TensorHandle();
+  states_ = nullptr;
+  num_sampled_rows_ = 0;
+  if (batch_.num_tokens() == 0) return Status();
+  PINFER_RETURN_IF_ERROR(cuda_status(device_->make_current()));
+  Status status = start(scheduler_output);
+  if (!status.ok()) device_->synchronize();  // nobody else waits for what was started before
+  return status;
+}
+
+Status CudaModelRunner::start(const SchedulerOutput& scheduler_output) {
+  InputBatch::copy_token_ids(scheduler_output, inputs_->token_ids().host);
   PINFER_RETURN_IF_ERROR(inputs_->copy_to_device());
-  device_->step.max_rows = 1;
-  device_->step.max_seq_len = max_blocks * manifest.block_size;
+  if (is_decode_step()) {
+    PINFER_RETURN_IF_ERROR(run_decode_graph());
+  } else {
+    PINFER_ASSIGN_OR_RETURN(hidden_states_, run_step());
+    states_ = static_cast<const float*>(hidden_states_.data());
+  }
+  if (model_->manifest().task == Task::EMBED) return Status();
+  const std::vector<int32_t> rows = scheduler_output.sampled_rows();
+  num_sampled_rows_ = static_cast<int32_t>(rows.size());
+  return start_head(rows);
+}
+
+Status CudaModelRunner::run_decode_graph() {
+  const int64_t num_seqs = inputs_->num_seqs();
   states_ = reinterpret_cast<const float*>(graph_states_.data());
   const auto work = [&]() -> Status {
     PINFER_ASSIGN_OR_RETURN(const TensorHandle y, run_step());
-    const auto bytes = static_cast<size_t>(num_seqs * manifest.hidden_size) * sizeof(float);
+    const auto bytes =
+        static_cast<size_t>(num_seqs * model_->manifest().hidden_size) * sizeof(float);
     return cuda_status(device_->copy_on_device(graph_states_.data(), y.data(), bytes));
   };
-  const CudaGraphs::Key key = {num_seqs, max_blocks};
+  const CudaGraphs::Key key = {num_seqs, inputs_->max_blocks()};
   return graphs_.is_warm(key) ? graphs_.run(key, work) : work();
 }
 
@@ -198,7 +220,7 @@ Status CudaModelRunner::fill_inputs(int64_t num_tokens, int64_t num_seqs, int64_
     std::copy(from.begin(), from.end(), to);
     std::fill(to + from.size(), to + count, rest);
   };
-  fill(inputs.token_ids().host, batch_.token_ids, num_tokens, 0);
+  std::fill_n(inputs.token_ids().host, num_tokens, 0);  // copied when they are known
   fill(inputs.positions().host, batch_.positions, num_tokens, 0);
   fill(inputs.seq_lens().host, batch_.seq_lens, num_seqs, 0);
   fill(inputs.query_start_loc().host, batch_.query_start_loc, num_seqs + 1,
@@ -298,6 +320,21 @@ Result<AtenTensorHandle> CudaModelRunner::run_layer(size_t layer, AtenTensorHand
   return model_->layers[layer]->run(inputs);
 }
 
+Result<Logits> CudaModelRunner::sampled_logits() {
+  if (states_ == nullptr) return Logits();  // nothing was started
+  // Also where nothing is sampled: the step's arrays in pinned memory are free only now.
+  PINFER_RETURN_IF_ERROR(wait());
+  return Logits{reinterpret_cast<const float*>(results_.data()), num_sampled_rows_,
+                model_->manifest().vocab_size};
+}
+
+Status CudaModelRunner::wait() {
+  Status status = cuda_status(device_->synchronize());
+  // Nothing may be on its way when the arrays are laid out again.
+  if (!status.ok()) device_->synchronize();
+  return status;
+}
+
 Result<Logits> CudaModelRunner::compute_logits(std::span<const int32_t> rows) {
   PINFER_ASSIGN_OR_RETURN(const float* data, run_head(rows));
   return Logits{data, static_cast<int32_t>(rows.size()), model_->manifest().vocab_size};
@@ -312,6 +349,13 @@ Result<HiddenStates> CudaModelRunner::compute_hidden_states(std::span<const int3
 Result<const float*> CudaModelRunner::run_head(std::span<const int32_t> rows) {
   if (rows.empty()) return static_cast<const float*>(nullptr);
   PINFER_RETURN_IF_ERROR(cuda_status(device_->make_current()));
+  PINFER_RETURN_IF_ERROR(start_head(rows));
+  PINFER_RETURN_IF_ERROR(wait());
+  return reinterpret_cast<const float*>(results_.data());
+}
+
+Status CudaModelRunner::start_head(std::span<const int32_t> rows) {
+  if (rows.empty()) return Status();
   PINFER_ASSIGN_OR_RETURN(AtenTensorHandle selected, select_rows(rows));
   PINFER_ASSIGN_OR_RETURN(AtenTensorHandle handle, model_->head->run({&selected, 1}));
   const TensorHandle output(model_->tensor_functions, handle);
@@ -321,9 +365,7 @@ Result<const float*> CudaModelRunner::run_head(std::span<const int32_t> rows) {
   if (results_.bytes() < bytes) {
     PINFER_ASSIGN_OR_RETURN(results_, CudaMemoryBlock::allocate_pinned(device_, bytes));
   }
-  PINFER_RETURN_IF_ERROR(cuda_status(device_->copy_to_host(results_.data(), output.data(), bytes)));
-  PINFER_RETURN_IF_ERROR(cuda_status(device_->synchronize()));
-  return reinterpret_cast<const float*>(results_.data());
+  return cuda_status(device_->copy_to_host(results_.data(), output.data(), bytes));
 }
 
 // Rows that follow each other, as those of a decode step, are taken where they lie.

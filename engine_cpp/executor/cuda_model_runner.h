@@ -1,5 +1,7 @@
 // The Executor of models that are compiled for CUDA: what ModelRunner is on the CPU. The step's
-// arrays go to the device in one copy; logits, or hidden states, come back in one.
+// arrays go to the device in one copy; logits, or hidden states, come back in one. All that a step
+// takes is put on the stream at once: the copy, the layers, the head, the copy of logits. While the
+// device is at it, the arrays of the next step are laid out.
 //
 // A decode step, where every request computes one token, is recorded into a CUDA graph when its
 // sizes come a second time, and started as one from then on.
@@ -44,7 +46,9 @@ class CudaModelRunner final : public Executor {
   Status measure();
   void set_cache(std::unique_ptr<CudaKVCache> cache) { cache_ = std::move(cache); }
 
+  Status prepare_inputs(const SchedulerOutput& scheduler_output) override;
   Status execute_model(const SchedulerOutput& scheduler_output) override;
+  Result<Logits> sampled_logits() override;
   Result<Logits> compute_logits(std::span<const int32_t> rows) override;
   Result<HiddenStates> compute_hidden_states(std::span<const int32_t> rows) override;
 
@@ -54,6 +58,8 @@ class CudaModelRunner final : public Executor {
   CudaModelRunner(std::shared_ptr<CudaDevice> device, const KVCacheConfig& kv_cache_config,
                   const CudaRunnerOptions& options);
   Status load(std::shared_ptr<const Bundle> bundle, const KVCacheConfig& kv_cache_config);
+  bool is_decode_step() const;
+  Status start(const SchedulerOutput& scheduler_output);
   Status run_decode_graph();
   Status fill_inputs(int64_t num_tokens, int64_t num_seqs, int64_t max_blocks);
   Status fill_rotary_tables();
@@ -61,6 +67,8 @@ class CudaModelRunner final : public Executor {
   Result<TensorHandle> run_step();
   Result<TensorHandle> embed();
   Result<AtenTensorHandle> run_layer(size_t layer, AtenTensorHandle x);
+  Status wait();
+  Status start_head(std::span<const int32_t> rows);
   Result<const float*> run_head(std::span<const int32_t> rows);
   Result<AtenTensorHandle> select_rows(std::span<const int32_t> rows);
   AtenTensorHandle wrap(const void* data, std::initializer_list<int64_t> sizes,
@@ -82,7 +90,8 @@ class CudaModelRunner final : public Executor {
   CudaGraphs graphs_;
   TensorHandle hidden_states_;     // [T, hidden] of a step that was no graph
   const float* states_ = nullptr;  // of the last step, on the device
-  CudaMemoryBlock results_;        // pinned: what run_head() brings back
+  int32_t num_sampled_rows_ = 0;   // of the last step
+  CudaMemoryBlock results_;        // pinned: what the head's output is copied to
 };
 
 }  // namespace pinfer

@@ -9,13 +9,16 @@ Result<std::unique_ptr<CudaStepInputs>> CudaStepInputs::create(std::shared_ptr<C
   std::unique_ptr<CudaStepInputs> inputs(new CudaStepInputs(device, limits));
   inputs->lay_out(limits.max_tokens, limits.max_seqs, limits.max_blocks);
   const size_t bytes = inputs->used_;
-  PINFER_ASSIGN_OR_RETURN(inputs->pinned_, CudaMemoryBlock::allocate_pinned(device, bytes));
+  for (CudaMemoryBlock& pinned : inputs->pinned_) {
+    PINFER_ASSIGN_OR_RETURN(pinned, CudaMemoryBlock::allocate_pinned(device, bytes));
+  }
   PINFER_ASSIGN_OR_RETURN(inputs->memory_,
                           CudaMemoryBlock::allocate(device, bytes, "a step's arrays"));
   return inputs;
 }
 
 void CudaStepInputs::lay_out(int64_t num_tokens, int64_t num_seqs, int64_t max_blocks) {
+  current_ = 1 - current_;
   num_tokens_ = num_tokens;
   num_seqs_ = num_seqs;
   max_blocks_ = max_blocks;
@@ -47,7 +50,7 @@ size_t CudaStepInputs::place(size_t bytes) {
 }
 
 Status CudaStepInputs::copy_to_device() {
-  return cuda_status(device_->copy_to_device(memory_.data(), pinned_.data(), used_));
+  return cuda_status(device_->copy_to_device(memory_.data(), pinned_[current_].data(), used_));
 }
 
 }  // namespace pinfer

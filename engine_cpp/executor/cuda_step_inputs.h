@@ -1,7 +1,9 @@
 // The arrays of a step in one piece of pinned memory, and where they are on the device: one copy
-// takes all of them there.
+// takes all of them there. There are two pieces of pinned memory, so that a step can be laid out
+// while the one before it is copied.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -25,7 +27,7 @@ class CudaStepInputs {
                                                         const CudaStepLimits& limits);
 
   // Lays out a step of so many tokens, requests and blocks of the longest table. The same sizes
-  // give the same places. REQUIRES: within the limits; the last copy has ended.
+  // give the same places. REQUIRES: within the limits; the copy before the last has ended.
   void lay_out(int64_t num_tokens, int64_t num_seqs, int64_t max_blocks);
 
   int64_t num_tokens() const { return num_tokens_; }
@@ -57,13 +59,15 @@ class CudaStepInputs {
 
   template <typename T>
   Array<T> at(size_t offset) const {
-    return {reinterpret_cast<T*>(pinned_.data() + offset),
+    return {reinterpret_cast<T*>(pinned_[current_].data() + offset),
             reinterpret_cast<T*>(memory_.data() + offset)};
   }
 
   std::shared_ptr<CudaDevice> device_;
   CudaStepLimits limits_;
-  CudaMemoryBlock pinned_, memory_;
+  std::array<CudaMemoryBlock, 2> pinned_;  // in turn
+  size_t current_ = 0;
+  CudaMemoryBlock memory_;
   int64_t num_tokens_ = 0, num_seqs_ = 0, max_blocks_ = 0;
   size_t used_ = 0;
   size_t token_ids_ = 0, positions_ = 0, seq_lens_ = 0, query_start_loc_ = 0;

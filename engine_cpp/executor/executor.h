@@ -38,9 +38,19 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Runs the layers over the step's tokens: their keys and values are in the cache afterwards.
-  // INTERNAL when the step cannot be computed; its requests cannot go on then.
+  // Takes in the next step, all but its token ids. The one before may still be computed, and asked
+  // for what it has computed. An error fails the step, as one of execute_model() does.
+  virtual Status prepare_inputs(const SchedulerOutput& scheduler_output) = 0;
+
+  // Runs the layers over the tokens of the step that was prepared: their keys and values are in the
+  // cache afterwards; and the head, of a model that generates, over the rows that sample. A device
+  // may be at it still when this returns. INTERNAL when the step cannot be computed; its requests
+  // cannot go on then. REQUIRES: the step before has been waited for; there are no placeholders.
   virtual Status execute_model(const SchedulerOutput& scheduler_output) = 0;
+
+  // Waits for the step that runs. Logits of its rows that sample, in schedule order; none of a
+  // model that embeds.
+  virtual Result<Logits> sampled_logits() = 0;
 
   // Logits of some of the tokens that the last execute_model() ran over, by their rows in the
   // step's flat order. May be called several times, so that many rows need not be held at once.

@@ -8,7 +8,6 @@ void InputBatch::update(const SchedulerOutput& scheduler_output) {
   for (const std::string& id : scheduler_output.finished_request_ids) block_ids_.erase(id);
   for (const std::string& id : scheduler_output.preempted_request_ids) block_ids_.erase(id);
 
-  token_ids.clear();
   positions.clear();
   seq_lens.clear();
   query_start_loc.assign(1, 0);
@@ -31,14 +30,19 @@ void InputBatch::update(const SchedulerOutput& scheduler_output) {
   fill_block_tables(tables);
 }
 
-void InputBatch::add(const ScheduledRequest& request) {
-  int32_t position = request.num_computed_tokens;
-  for (const int32_t token_id : request.token_ids) {
-    token_ids.push_back(token_id);
-    positions.push_back(position++);
+void InputBatch::copy_token_ids(const SchedulerOutput& scheduler_output, int32_t* token_ids) {
+  for (const ScheduledRequest& request : scheduler_output.scheduled_requests) {
+    token_ids = std::copy(request.token_ids.begin(), request.token_ids.end(), token_ids);
   }
-  seq_lens.push_back(position);
-  query_start_loc.push_back(static_cast<int32_t>(token_ids.size()));
+}
+
+void InputBatch::add(const ScheduledRequest& request) {
+  const int32_t end = request.num_computed_tokens + request.num_scheduled_tokens();
+  for (int32_t position = request.num_computed_tokens; position < end; ++position) {
+    positions.push_back(position);
+  }
+  seq_lens.push_back(end);
+  query_start_loc.push_back(static_cast<int32_t>(positions.size()));
 }
 
 void InputBatch::map_slots(const ScheduledRequest& request, const BlockIds& block_ids) {

@@ -26,16 +26,18 @@ class InputBatch {
   explicit InputBatch(int32_t block_size, int32_t num_groups = 1)
       : groups(static_cast<size_t>(num_groups)), block_size_(block_size) {}
 
-  // Takes in a step. Preempted and finished requests are forgotten, then the arrays are rebuilt.
+  // Takes in a step. Preempted and finished requests are forgotten, then the arrays are rebuilt,
+  // but for the token ids, which may be known later than the rest.
   void update(const SchedulerOutput& scheduler_output);
+  // The token ids of the same step, to an array of num_tokens().
+  static void copy_token_ids(const SchedulerOutput& scheduler_output, int32_t* token_ids);
 
-  AlignedVector<int32_t> token_ids;        // [T]
   AlignedVector<int32_t> positions;        // [T]
   AlignedVector<int32_t> seq_lens;         // [S], context length after this step
   AlignedVector<int32_t> query_start_loc;  // [S + 1]
   std::vector<GroupInputs> groups;
 
-  int64_t num_tokens() const { return static_cast<int64_t>(token_ids.size()); }
+  int64_t num_tokens() const { return static_cast<int64_t>(positions.size()); }
   int64_t num_seqs() const { return static_cast<int64_t>(seq_lens.size()); }
   int64_t max_blocks() const { return max_blocks_; }
 

@@ -35,9 +35,16 @@ ModelRunner::ModelRunner(std::unique_ptr<Model> model, const KVCacheConfig& kv_c
       huge_pages_(std::move(huge_pages)),
       batch_(kv_cache_config.block_size(), kv_cache_config.num_groups()) {}
 
+Status ModelRunner::prepare_inputs(const SchedulerOutput& scheduler_output) {
+  batch_.update(scheduler_output);
+  return Status();
+}
+
 Status ModelRunner::execute_model(const SchedulerOutput& scheduler_output) {
   if (++num_steps_ > kStepsBeforeMoving) move_weights();
-  batch_.update(scheduler_output);
+  token_ids_.resize(static_cast<size_t>(batch_.num_tokens()));
+  InputBatch::copy_token_ids(scheduler_output, token_ids_.data());
+  sampled_rows_ = scheduler_output.sampled_rows();
   hidden_states_ = TensorHandle();
   if (batch_.num_tokens() == 0) return Status();  // a step that only reports ended requests
   const ThreadPool::Scope scope(pool_);
@@ -94,8 +101,7 @@ Status ModelRunner::embed() {
                                       manifest.hidden_size, out));
   };
   x_.resize(static_cast<size_t>(num_tokens * manifest.hidden_size));
-  PINFER_RETURN_IF_ERROR(
-      look_up(*model_->embedding, manifest.vocab_size, batch_.token_ids, x_.data()));
+  PINFER_RETURN_IF_ERROR(look_up(*model_->embedding, manifest.vocab_size, token_ids_, x_.data()));
   if (model_->position_embedding != nullptr) {
     position_x_.resize(x_.size());
     PINFER_RETURN_IF_ERROR(look_up(*model_->position_embedding, manifest.max_model_len,
@@ -142,6 +148,11 @@ Result<AtenTensorHandle> ModelRunner::run_layers() {
     x = y.value();
   }
   return x;
+}
+
+Result<Logits> ModelRunner::sampled_logits() {
+  if (model_->manifest().task == Task::EMBED) return Logits();
+  return compute_logits(sampled_rows_);
 }
 
 Result<Logits> ModelRunner::compute_logits(std::span<const int32_t> rows) {

@@ -26,8 +26,10 @@ class ModelRunner final : public Executor {
 
   // The step in the order in which data flows: token ids -> x [T, hidden] -> layers -> hidden
   // states [T, hidden]; then wanted rows of those -> logits, or normed. Runs on the calling thread
-  // and the pool.
+  // and the pool, and is computed when execute_model() returns.
+  Status prepare_inputs(const SchedulerOutput& scheduler_output) override;
   Status execute_model(const SchedulerOutput& scheduler_output) override;
+  Result<Logits> sampled_logits() override;
   Result<Logits> compute_logits(std::span<const int32_t> rows) override;
   Result<HiddenStates> compute_hidden_states(std::span<const int32_t> rows) override;
 
@@ -52,6 +54,8 @@ class ModelRunner final : public Executor {
   HugePageCopy huge_pages_;  // of the model's weights
   int64_t num_steps_ = 0;
   InputBatch batch_;
+  AlignedVector<int32_t> token_ids_;        // [T]
+  std::vector<int32_t> sampled_rows_;       // of the last step
   AlignedVector<float> x_, position_x_;     // [T, hidden]
   std::vector<RotaryTable> rotary_tables_;  // one for each entry of the manifest
   TensorHandle hidden_states_;              // [T, hidden]

@@ -190,13 +190,15 @@ void KVCacheManager::free(Request& request) {
 }
 
 void KVCacheManager::drop_keys(const Request& request, int32_t first_block) {
-  for (size_t g = 0; g < request.block_ids.size(); ++g) {
-    const std::vector<int32_t>& table = request.block_ids[g];
+  const std::vector<int32_t> lost(request.block_hashes.size(), BlockPool::kNullBlockId);
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    const bool is_held = !request.block_ids.empty();
+    const std::vector<int32_t>& table = is_held ? request.block_ids[static_cast<size_t>(g)] : lost;
     for (size_t j = static_cast<size_t>(first_block); j < table.size(); ++j) {
       if (table[j] != BlockPool::kNullBlockId) {
         block_pool_.drop_key(table[j]);
       } else if (j < request.block_hashes.size()) {
-        block_pool_.drop_keys(request.block_hashes[j], static_cast<int32_t>(g));
+        block_pool_.drop_keys(request.block_hashes[j], g);
       }
     }
   }
@@ -219,9 +221,10 @@ void KVCacheManager::free_skipped_blocks(Request& request) {
 
 // A block gets its key when its last token is scheduled, before the model has run: a request
 // admitted later in the same step may use it, for a layer writes all rows before any row attends.
+// One whose last token is still being sampled gets it when that is known.
 void KVCacheManager::register_full_blocks(Request& request, int32_t num_tokens) {
   if (!enable_prefix_caching_) return;
-  const int32_t num_full = num_tokens / block_size_;
+  const int32_t num_full = std::min(num_tokens, request.num_tokens()) / block_size_;
   if (num_full <= request.num_registered_blocks) return;
   extend_block_hashes(request, block_size_, num_full);
   for (int32_t g = 0; g < num_groups(); ++g) {

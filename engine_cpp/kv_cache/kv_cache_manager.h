@@ -47,14 +47,18 @@ class KVCacheManager {
 
   // Blocks for num_new_tokens after request.num_computed_tokens of a running request, or false.
   // Blocks that have left the sliding window are freed first; the null block takes their place.
-  // REQUIRES: the request has so many tokens.
+  // REQUIRES: the request has so many tokens, placeholders included.
   bool allocate_for_running(Request& request, int32_t num_new_tokens);
+
+  // Gives their keys to the request's blocks that are full with its first num_tokens tokens, as far
+  // as these are known. REQUIRES: it holds blocks for them.
+  void register_full_blocks(Request& request, int32_t num_tokens);
 
   // Frees the request's blocks, last first, so that a chain is evicted from its end.
   void free(Request& request);
 
   // Takes the keys of the request's blocks from first_block on: their content is not to be trusted.
-  // Of blocks that have left a window too, and of those with the same keys.
+  // Of blocks that have left a window too, or that it has lost, and of those with the same keys.
   void drop_keys(const Request& request, int32_t first_block);
 
   // The most blocks that a request of num_tokens tokens holds at once.
@@ -99,7 +103,6 @@ class KVCacheManager {
   int32_t num_blocks_for(int64_t num_tokens) const { return spec(0).num_blocks_for(num_tokens); }
   void allocate(int32_t num_missing, Request& request);
   void free_skipped_blocks(Request& request);
-  void register_full_blocks(Request& request, int32_t num_tokens);
 
   const KVCacheConfig kv_cache_config_;
   const std::vector<Kind> kinds_;

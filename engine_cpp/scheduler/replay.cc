@@ -29,6 +29,7 @@ EngineConfig read_config(const Json& json) {
   config.long_prefill_token_threshold =
       json.value("long_prefill_token_threshold", config.long_prefill_token_threshold);
   config.watermark = json.value("watermark", config.watermark);
+  config.async_scheduling = json.value("async_scheduling", config.async_scheduling);
   config.scheduler_reserve_full_isl =
       json.value("scheduler_reserve_full_isl", config.scheduler_reserve_full_isl);
   if (const Status status = config.validate(); !status.ok()) {
@@ -104,6 +105,7 @@ class Replay {
  public:
   explicit Replay(const Json& trace)
       : trace_(trace),
+        async_scheduling_(read_config(trace.at("config")).async_scheduling),
         scheduler_(read_config(trace.at("config")), read_kv_cache_config(trace.at("config"))) {
     for (const Json& request : trace.at("requests")) {
       request_json_[request.at("request_id").get<std::string>()] = &request;
@@ -124,6 +126,7 @@ class Replay {
     return {{"steps", std::move(steps)},
             {"final_free_block_ids", pool.free_block_ids()},
             {"final_cached_block_ids", pool.cached_block_ids()},
+            {"final_token_ids", token_ids_},
             {"final_stats", stats_json()}};
   }
 
@@ -136,7 +139,11 @@ class Replay {
     reset_prefix_cache(step, result);
     const SchedulerOutput& output = scheduler_.schedule();
     abort_requests(step, "mid");
-    add_finished(scheduler_.update_from_output(output, sample(output)));
+    const SchedulerOutput* last = std::exchange(in_flight_, &output);
+    const SchedulerOutput* computed = async_scheduling_ ? last : &output;
+    if (computed != nullptr) {
+      add_outputs(scheduler_.update_from_output(*computed, sample(*computed)));
+    }
 
     Json scheduled = Json::array();
     Json num_cached_tokens = Json::object();
@@ -175,7 +182,7 @@ class Replay {
       if (!request.contains("abort_step") || request["abort_step"] != step) continue;
       if (request.value("abort_phase", "pre") != phase) continue;
       const std::vector<std::string> ids = {request["request_id"].get<std::string>()};
-      add_finished(scheduler_.finish_requests(ids, RequestStatus::FINISHED_ABORTED));
+      add_outputs(scheduler_.finish_requests(ids, RequestStatus::FINISHED_ABORTED));
     }
   }
 
@@ -205,8 +212,10 @@ class Replay {
     return sampled;
   }
 
-  void add_finished(const std::vector<RequestOutput>& outputs) {
+  void add_outputs(const std::vector<RequestOutput>& outputs) {
     for (const RequestOutput& output : outputs) {
+      std::vector<int32_t>& token_ids = token_ids_[output.request_id];
+      token_ids.insert(token_ids.end(), output.new_token_ids.begin(), output.new_token_ids.end());
       if (!output.finished()) continue;
       finished_.push_back({{"request_id", output.request_id},
                            {"finish_reason", output.finish_reason},
@@ -225,7 +234,10 @@ class Replay {
   }
 
   const Json& trace_;
+  const bool async_scheduling_;
   Scheduler scheduler_;
+  const SchedulerOutput* in_flight_ = nullptr;             // scheduled last
+  std::map<std::string, std::vector<int32_t>> token_ids_;  // of each request, sampled so far
   std::map<std::string, const Json*> request_json_;
   int64_t last_arrival_ = -1;
   Json finished_;  // of the step that runs

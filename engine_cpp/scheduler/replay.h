@@ -16,12 +16,14 @@ namespace pinfer {
 //   cache_salt, eos_token_ids (instead of eos_token_id)
 //   fails_at             index of the output token whose logits are not finite
 // the configuration layer_windows (of each layer; by default one layer with full attention), and
-// the trace reset_prefix_cache_steps.
+// the trace reset_prefix_cache_steps. With async_scheduling in the configuration a step says what
+// was scheduled in it, and what ended by the tokens of the step before.
 //
 // Returns a JSON object with `steps`, `final_free_block_ids`, `final_cached_block_ids` in the form
-// of the traces and `final_stats`; or `error` if trace cannot be read. A step has `refused` if a
-// request was refused, `reset_prefix_cache` (whether it was done) if that was asked for. Where the
-// layers are in several groups, new_block_ids holds a list for each.
+// of the traces, `final_token_ids` (of each request, those sampled) and `final_stats`; or `error`
+// if trace cannot be read. A step has `refused` if a request was refused, `reset_prefix_cache`
+// (whether it was done) if that was asked for. Where the layers are in several groups,
+// new_block_ids holds a list for each.
 std::string replay_trace_json(std::string_view trace);
 
 }  // namespace pinfer

@@ -93,12 +93,12 @@ std::vector<RequestOutput> Scheduler::finish_requests(std::span<const std::strin
   return outputs;
 }
 
-const SchedulerOutput& Scheduler::schedule() {
+SchedulerOutput& Scheduler::schedule() {
   begin_step();
   schedule_running();
-  if (step_.output.preempted_request_ids.empty()) schedule_waiting();
+  if (preempted_request_ids_.empty()) schedule_waiting();
   complete_step();
-  return step_.output;
+  return *step_.output;
 }
 
 void Scheduler::begin_step() {
@@ -108,20 +108,33 @@ void Scheduler::begin_step() {
   step_.threshold = is_alone ? 0 : config_.long_prefill_token_threshold;
   step_.requests.clear();
   step_.num_tokens.clear();
-  step_.output.preempted_request_ids.clear();
+  // The other one may belong to a step that runs.
+  step_.output = &step_outputs_[step_.output == &step_outputs_[0] ? 1 : 0];
 }
 
 void Scheduler::schedule_running() {
   size_t index = 0;
   while (index < running_.size() && step_.token_budget > 0) {
     Request* request = running_[index];
-    const int32_t num_tokens = capped(request->num_tokens() - request->num_computed_tokens);
+    if (awaits_end(*request)) {
+      ++index;
+      continue;
+    }
+    const int32_t num_tokens =
+        capped(request->num_tokens_with_placeholders() - request->num_computed_tokens);
     const size_t num_known_blocks = request->block_ids.front().size();
     // A request that had to preempt itself ends the walk.
     if (!allocate_or_preempt(index, num_tokens)) break;
     add_to_step(request, ScheduledKind::RUNNING, num_tokens, num_known_blocks);
     ++index;
   }
+}
+
+// What is being sampled or pooled is the last that it gets: nothing is left to compute.
+bool Scheduler::awaits_end(const Request& request) const {
+  return request.num_output_placeholders > 0 &&
+         (request.pooling.has_value() ||
+          reaches_length(request, request.num_tokens_with_placeholders()));
 }
 
 // Preempts until running_[index] has its blocks; false if it was preempted itself. A victim that
@@ -168,7 +181,7 @@ int32_t Scheduler::capped(int32_t num_tokens) const {
 
 void Scheduler::add_to_step(Request* request, ScheduledKind kind, int32_t num_tokens,
                             size_t num_known_blocks) {
-  ScheduledRequest& scheduled = entry_at(step_.output.scheduled_requests, step_.requests.size());
+  ScheduledRequest& scheduled = entry_at(step_.output->scheduled_requests, step_.requests.size());
   scheduled.request_id = request->request_id;
   scheduled.kind = kind;
   scheduled.num_computed_tokens = request->num_computed_tokens;
@@ -195,7 +208,7 @@ size_t Scheduler::choose_victim() const {
 void Scheduler::preempt(size_t index) {
   Request* request = running_[index];
   running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
-  if (index < step_.requests.size()) withdraw(index);
+  withdraw(request);
   // Blocks that a withdrawn chunk was to fill have their key already, but the chunk will not run:
   // whoever found them would read what was never written.
   kv_cache_manager_.drop_keys(*request, request->num_computed_tokens / config_.block_size);
@@ -205,33 +218,41 @@ void Scheduler::preempt(size_t index) {
   ++request->num_preemptions;
   ++num_preemptions_;
   waiting_.prepend_request(request);
-  step_.output.preempted_request_ids.push_back(request->request_id);
+  preempted_request_ids_.push_back(request->request_id);
 }
 
-// Takes a request that was scheduled in this step out of it.
-void Scheduler::withdraw(size_t index) {
-  const auto offset = static_cast<std::ptrdiff_t>(index);
-  std::vector<ScheduledRequest>& scheduled = step_.output.scheduled_requests;
-  step_.token_budget += step_.num_tokens[index];
-  step_.requests.erase(step_.requests.begin() + offset);
+// Takes a request out of this step, if it was scheduled in it.
+void Scheduler::withdraw(const Request* request) {
+  const auto found = std::find(step_.requests.begin(), step_.requests.end(), request);
+  if (found == step_.requests.end()) return;
+  const std::ptrdiff_t offset = found - step_.requests.begin();
+  std::vector<ScheduledRequest>& scheduled = step_.output->scheduled_requests;
+  step_.token_budget += step_.num_tokens[static_cast<size_t>(offset)];
+  step_.requests.erase(found);
   step_.num_tokens.erase(step_.num_tokens.begin() + offset);
   scheduled.erase(scheduled.begin() + offset);
 }
 
 void Scheduler::complete_step() {
-  SchedulerOutput& output = step_.output;
+  SchedulerOutput& output = *step_.output;
   output.scheduled_requests.resize(step_.requests.size());
   output.total_num_scheduled_tokens = 0;
   for (size_t i = 0; i < step_.requests.size(); ++i) {
     Request& request = *step_.requests[i];
     ScheduledRequest& scheduled = output.scheduled_requests[i];
-    const auto token_ids = request.all_token_ids().subspan(
-        static_cast<size_t>(request.num_computed_tokens), static_cast<size_t>(step_.num_tokens[i]));
+    const auto num_tokens = static_cast<size_t>(step_.num_tokens[i]);
+    const auto known =
+        request.all_token_ids().subspan(static_cast<size_t>(request.num_computed_tokens));
+    const auto token_ids = known.first(std::min(known.size(), num_tokens));
     scheduled.token_ids.assign(token_ids.begin(), token_ids.end());
+    scheduled.token_ids.resize(num_tokens, kPlaceholderTokenId);
     request.num_computed_tokens += step_.num_tokens[i];
-    scheduled.samples = request.num_computed_tokens == request.num_tokens();
+    scheduled.samples = request.num_computed_tokens == request.num_tokens_with_placeholders();
+    if (scheduled.samples) ++request.num_output_placeholders;
     output.total_num_scheduled_tokens += step_.num_tokens[i];
   }
+  output.preempted_request_ids.clear();
+  output.preempted_request_ids.swap(preempted_request_ids_);
   output.finished_request_ids.clear();
   output.finished_request_ids.swap(finished_request_ids_);
 }
@@ -260,6 +281,8 @@ const std::vector<RequestOutput>& Scheduler::update_from_output(
     const Embedding* embedding = is_pooled ? &*pooled++ : nullptr;
     if (request == nullptr) continue;
 
+    const bool is_running = request->status == RequestStatus::RUNNING;
+    if (scheduled.samples) --request->num_output_placeholders;
     const bool has_result = request->pooling.has_value()
                                 ? embedding != nullptr && !embedding->failed
                                 : token != nullptr && !token->failed && token->token_id >= 0;
@@ -274,8 +297,11 @@ const std::vector<RequestOutput>& Scheduler::update_from_output(
       request->status = RequestStatus::FINISHED_STOPPED;
     }
     if (request->finished()) {
+      if (!is_running) waiting_.remove_request(request);
       finish(*request, request->status);
       any_finished = true;
+    } else if (is_running) {
+      kv_cache_manager_.register_full_blocks(*request, request->num_computed_tokens);
     }
     RequestOutput& output = entry_at(outputs_, num_outputs++);
     fill_output(*request, output);
@@ -295,14 +321,28 @@ const std::vector<RequestOutput>& Scheduler::update_from_output(
   return outputs_;
 }
 
-// The running request that the entry is about, or nullptr if it was finished since. Entries stand
-// in the order of running_, so position, which goes along, saves most look-ups.
+std::vector<RequestOutput> Scheduler::fail_step(const SchedulerOutput& scheduler_output) {
+  std::vector<std::string> ids;
+  for (const ScheduledRequest& scheduled : scheduler_output.scheduled_requests) {
+    ids.push_back(scheduled.request_id);
+  }
+  std::vector<RequestOutput> outputs = finish_requests(ids, RequestStatus::FINISHED_ERROR);
+  while (!running_.empty()) {
+    running_.back()->num_output_placeholders = 0;
+    preempt(running_.size() - 1);
+  }
+  reset_prefix_cache();
+  return outputs;
+}
+
+// The request that the entry is about, or nullptr if it was finished since. Entries stand in the
+// order of running_, so position, which goes along, saves most look-ups.
 Request* Scheduler::find_scheduled(const ScheduledRequest& scheduled, size_t& position) {
   if (position < running_.size() && running_[position]->request_id == scheduled.request_id) {
     return running_[position++];
   }
   Request* request = find(scheduled.request_id);
-  return request != nullptr && request->status == RequestStatus::RUNNING ? request : nullptr;
+  return request != nullptr && request->status != RequestStatus::WAITING ? request : nullptr;
 }
 
 void Scheduler::forget_finished() {
@@ -320,10 +360,14 @@ void Scheduler::check_for_end(Request& request, int32_t token_id) const {
   } else if (request.is_stop_token_id(token_id)) {
     request.status = RequestStatus::FINISHED_STOPPED;
     request.stop_reason = token_id;
-  } else if (request.num_tokens() >= config_.max_model_len ||
-             request.num_output_tokens() >= params.max_tokens) {
+  } else if (reaches_length(request, request.num_tokens())) {
     request.status = RequestStatus::FINISHED_LENGTH;
   }
+}
+
+bool Scheduler::reaches_length(const Request& request, int32_t num_tokens) const {
+  return num_tokens >= config_.max_model_len ||
+         num_tokens - request.num_prompt_tokens >= request.sampling_params.max_tokens;
 }
 
 // Frees what the request holds. The caller takes it out of its queue and of requests_.

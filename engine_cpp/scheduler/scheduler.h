@@ -1,12 +1,12 @@
 // Decides, step by step, which requests compute how many tokens, and gives them cache blocks.
 //
-// The rules are those of vLLM V1 with synchronous scheduling (docs/architecture.md, "The life of a
-// request"): running requests first, then admissions, under one budget of tokens; prompts are
-// computed in chunks; when blocks run out a running request is preempted and computed again later.
-// There is no difference between prefill and decode: a request computes what it has not computed
-// yet.
+// The rules are those of vLLM V1 (docs/scheduler.md): running requests first, then admissions,
+// under one budget of tokens; prompts are computed in chunks; when blocks run out a running request
+// is preempted and computed again later. There is no difference between prefill and decode: a
+// request computes what it has not computed yet.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -39,8 +39,10 @@ struct SchedulerStats {
 };
 
 // Not thread-safe: one thread drives it, in rounds of schedule(), the model, update_from_output().
-// Requests may be added and finished at any moment between these calls. Owns its requests until
-// they have finished.
+// The next step may be scheduled before the output of the last one has been taken in (asynchronous
+// scheduling); steps run in their order. Requests may be added and finished at any moment between
+// these calls; an id is free again when no step that names it runs. Owns its requests until they
+// have finished.
 class Scheduler {
  public:
   // REQUIRES: config is valid, max_model_len and num_blocks are known (not 0).
@@ -48,6 +50,8 @@ class Scheduler {
   // For a model in which every token attends to all before it.
   explicit Scheduler(const EngineConfig& config)
       : Scheduler(config, uniform_kv_cache_config(1, config.block_size)) {}
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
 
   // Refused: an id in use, bad sampling parameters, a prompt that leaves no room for a token
   // (INVALID_ARGUMENT), a request that the cache can never hold (RESOURCE_EXHAUSTED).
@@ -60,16 +64,23 @@ class Scheduler {
   std::vector<RequestOutput> finish_requests(std::span<const std::string> request_ids,
                                              RequestStatus status);
 
-  // The next step. After it, every scheduled token counts as computed. The result is reused: it is
-  // valid until the next call.
-  const SchedulerOutput& schedule();
+  // The next step. After it, every scheduled token counts as computed. A token that is still being
+  // sampled is a placeholder (SchedulerOutput::put_sampled_tokens). The result is reused: it is
+  // valid until the call after the next.
+  SchedulerOutput& schedule();
 
   // Takes the tokens sampled and the embeddings made in the step that scheduler_output describes;
   // requests that end are freed at once. What failed, or is missing, ends its request with an
-  // error. Requests that were finished since schedule() are passed over. One output for each
-  // request that got a token or ended; the result is reused: it is valid until the next call.
+  // error. Requests that were finished since schedule() are passed over; those that were preempted
+  // keep their token. One output for each request that got a token or ended; the result is reused:
+  // it is valid until the next call.
   const std::vector<RequestOutput>& update_from_output(
       const SchedulerOutput& scheduler_output, const ModelRunnerOutput& model_runner_output);
+
+  // For a step that could not be computed: its requests end with an error. What it was to write may
+  // be in the cache's books already, so nothing in there is trusted: other running requests begin
+  // again, and all prefixes are forgotten. A step that was scheduled after it must not run.
+  std::vector<RequestOutput> fail_step(const SchedulerOutput& scheduler_output);
 
   bool has_unfinished_requests() const { return !requests_.empty(); }
   // There are ended requests of which no step has told the executor yet.
@@ -96,15 +107,15 @@ class Scheduler {
   using Requests =
       std::unordered_map<std::string, std::unique_ptr<Request>, StringHash, std::equal_to<>>;
 
-  // A step being put together. The running requests stand in it in the order of running_, so that
-  // entry i belongs to running_[i]. Kept between steps, so that a step allocates next to nothing:
-  // output.scheduled_requests may have more entries than the others until the step is complete.
+  // A step being put together, in the order of running_. Kept between steps, so that a step
+  // allocates next to nothing: output->scheduled_requests may have more entries than the others
+  // until the step is complete.
   struct Step {
     int32_t token_budget = 0;
     int32_t threshold = 0;  // cap of one request's tokens; 0 = none
     std::vector<Request*> requests;
     std::vector<int32_t> num_tokens;
-    SchedulerOutput output;
+    SchedulerOutput* output = nullptr;
   };
 
   Status check_fits(const Request& request) const;
@@ -112,6 +123,7 @@ class Scheduler {
 
   void begin_step();
   void schedule_running();
+  bool awaits_end(const Request& request) const;
   void schedule_waiting();
   bool allocate_or_preempt(size_t& index, int32_t num_tokens);
   int32_t capped(int32_t num_tokens) const;
@@ -119,11 +131,12 @@ class Scheduler {
                    size_t num_known_blocks);
   size_t choose_victim() const;
   void preempt(size_t index);
-  void withdraw(size_t index);
+  void withdraw(const Request* request);
   void complete_step();
 
   Request* find_scheduled(const ScheduledRequest& scheduled, size_t& position);
   void check_for_end(Request& request, int32_t token_id) const;
+  bool reaches_length(const Request& request, int32_t num_tokens) const;
   void finish(Request& request, RequestStatus status);
   void forget_finished();
 
@@ -132,10 +145,12 @@ class Scheduler {
   Requests requests_;
   std::vector<Request*> running_;  // in order of admission
   RequestQueue waiting_;
-  std::vector<std::string> finished_request_ids_;  // since the last schedule()
+  std::vector<std::string> finished_request_ids_;   // since the last schedule()
+  std::vector<std::string> preempted_request_ids_;  // of this step, or a failed one before it
   int64_t num_preemptions_ = 0;
   Step step_;
-  std::vector<RequestOutput> outputs_;  // of update_from_output()
+  std::array<SchedulerOutput, 2> step_outputs_;  // in turn
+  std::vector<RequestOutput> outputs_;           // of update_from_output()
 };
 
 }  // namespace pinfer

@@ -66,6 +66,7 @@ class EngineOptions(ctypes.Structure):
         ("gpu_memory_utilization", c_double),
         ("max_cuda_graph_seqs", c_int64),
         ("cpus", c_char_p),
+        ("async_scheduling", c_int64),
     )
 
 

@@ -49,6 +49,7 @@ class EngineConfig:
     huge_pages: HugePages = HugePages.AUTO
     gpu_memory_utilization: float = 0.9  # (0, 1]: share of a GPU's memory that may be taken
     max_cuda_graph_seqs: int = 256  # largest decode step that a GPU records; 0 = none
+    async_scheduling: bool = False  # schedule the next step while one runs
 
     def validate(self) -> None:
         """Raises ValueError naming the field, the range and what was found.

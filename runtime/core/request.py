@@ -84,6 +84,7 @@ class Request:
         self.status = RequestStatus.WAITING
         self.stop_reason: int | None = None  # the stop id that ended it, not the end-of-text id
         self.num_computed_tokens = 0  # tokens whose KV exists or is being written
+        self.num_output_placeholders = 0  # being sampled: scheduled before they are known
         self.num_cached_tokens = -1  # prefix-cache hit of the first admission; -1 before
         self.num_preemptions = 0
         self.num_prompt_logprobs = 0  # of the prompt's tokens after the first: passed on so far
@@ -98,6 +99,10 @@ class Request:
     @property
     def num_tokens(self) -> int:
         return len(self.all_token_ids)
+
+    @property
+    def num_tokens_with_placeholders(self) -> int:
+        return len(self.all_token_ids) + self.num_output_placeholders
 
     @property
     def num_output_tokens(self) -> int:

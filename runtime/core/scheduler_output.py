@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+
+from pinfer.runtime.core.model_runner_output import SampledToken
+
+# Stands for a token that the step before samples, and that was not known when this one was
+# scheduled.
+PLACEHOLDER_TOKEN_ID = -1
 
 
 class ScheduledKind(Enum):
@@ -43,3 +50,11 @@ class SchedulerOutput:
             if request.samples:
                 rows.append(end - 1)
         return rows
+
+    def put_sampled_tokens(self, sampled: Sequence[SampledToken]) -> None:
+        """Puts the tokens of the step before in place of the placeholders. One that failed ends its
+        request: what is computed for it is thrown away, with any id."""
+        token_ids = {token.request_id: token.token_id for token in sampled if not token.failed}
+        for request in self.scheduled_requests:
+            if request.token_ids[-1] == PLACEHOLDER_TOKEN_ID:
+                request.token_ids[-1] = max(token_ids.get(request.request_id, 0), 0)

@@ -39,6 +39,8 @@ class EngineCore:
         self._sampler = sampler
         self._pooler = Pooler()
         self._embeds = embeds
+        self._async_scheduling = config.async_scheduling
+        self._in_flight: SchedulerOutput | None = None  # a step whose output is not taken in yet
 
     def add_request(self, request: Request) -> None:
         """ValueError if it can never run."""
@@ -50,19 +52,36 @@ class EngineCore:
         return self._scheduler.finish_requests(request_ids, status)
 
     def has_work(self) -> bool:
-        return self._scheduler.has_unfinished_requests() or self._scheduler.has_finished_requests()
+        return (
+            self._scheduler.has_unfinished_requests()
+            or self._scheduler.has_finished_requests()
+            or self._in_flight is not None
+        )
 
     def step(self) -> list[RequestOutput]:
-        """Schedules, computes, samples (or pools) and takes the tokens in."""
-        scheduler_output = self._scheduler.schedule()
+        """Schedules, computes, samples (or pools) and takes the tokens in; with async_scheduling
+        those of the step before."""
+        step = self._scheduler.schedule()
+        last, self._in_flight = self._in_flight, None
         output = ModelRunnerOutput()
-        self._executor.execute_model(scheduler_output)
+        if last is not None:
+            output = self._collect(last)
+            step.put_sampled_tokens(output.sampled_tokens)
+        self._executor.execute_model(step)
+        if not self._async_scheduling:
+            return self._scheduler.update_from_output(step, self._collect(step))
+        if step.total_num_scheduled_tokens > 0:
+            self._in_flight = step
+        return [] if last is None else self._scheduler.update_from_output(last, output)
+
+    def _collect(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
+        output = ModelRunnerOutput()
         if self._embeds:
             self._pool(scheduler_output, output)
         else:
             self._sample(scheduler_output, output)
             self._score_prompts(scheduler_output, output)
-        return self._scheduler.update_from_output(scheduler_output, output)
+        return output
 
     def _sample(self, scheduler_output: SchedulerOutput, output: ModelRunnerOutput) -> None:
         logits = self._executor.compute_logits(scheduler_output.sampled_rows()).numpy()

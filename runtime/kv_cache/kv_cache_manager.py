@@ -150,7 +150,7 @@ class KVCacheManager:
         request.num_registered_blocks = computed.num_tokens // self._block_size
         num_tokens = computed.num_tokens + num_new_tokens
         self._allocate(self._num_blocks_for(num_tokens) - request.num_registered_blocks, request)
-        self._register_full_blocks(request, num_tokens)
+        self.register_full_blocks(request, num_tokens)
         if self._enable_prefix_caching:
             self.prefix_cache_stats.num_queried_tokens += request.num_tokens
         self.prefix_cache_stats.num_hit_tokens += computed.num_tokens
@@ -187,8 +187,26 @@ class KVCacheManager:
         if num_missing * len(request.block_ids) > self.block_pool.num_free_blocks:
             return False
         self._allocate(num_missing, request)
-        self._register_full_blocks(request, num_tokens)
+        self.register_full_blocks(request, num_tokens)
         return True
+
+    def register_full_blocks(self, request: Request, num_tokens: int) -> None:
+        """Gives their keys to the request's blocks that are full with its first num_tokens tokens,
+        as far as these are known. It has to hold blocks for them.
+
+        A block gets its key when its last token is scheduled, before the model has run: a request
+        admitted later in the same step may use it, for a layer writes all rows before any row
+        attends. One whose last token is still being sampled gets it when that is known."""
+        if not self._enable_prefix_caching:
+            return
+        num_full = min(num_tokens, request.num_tokens) // self._block_size
+        if num_full <= request.num_registered_blocks:
+            return
+        extend_block_hashes(request, self._block_size, num_full)
+        for group_id, table in enumerate(request.block_ids):
+            for j in range(request.num_registered_blocks, num_full):
+                self.block_pool.register_block(table[j], request.block_hashes[j], group_id)
+        request.num_registered_blocks = num_full
 
     def free(self, request: Request) -> None:
         """Frees the request's blocks, last first, so that a chain is evicted from its end."""
@@ -199,8 +217,10 @@ class KVCacheManager:
 
     def drop_keys(self, request: Request, first_block: int) -> None:
         """Takes the keys of the request's blocks from first_block on: their content is not to be
-        trusted. Of blocks that have left a window too, and of those with the same keys."""
-        for group_id, table in enumerate(request.block_ids):
+        trusted. Of blocks that have left a window too, or that it has lost, and of those with the
+        same keys."""
+        lost = [[NULL_BLOCK_ID] * len(request.block_hashes)] * self._kv_cache_config.num_groups
+        for group_id, table in enumerate(request.block_ids or lost):
             for j in range(first_block, len(table)):
                 if table[j] != NULL_BLOCK_ID:
                     self.block_pool.drop_key(table[j])
@@ -233,21 +253,6 @@ class KVCacheManager:
                 skipped.append(table[j - 1])
                 table[j - 1] = NULL_BLOCK_ID
             self.block_pool.free(skipped)
-
-    def _register_full_blocks(self, request: Request, num_tokens: int) -> None:
-        """A block gets its key when its last token is scheduled, before the model has run: a
-        request admitted later in the same step may use it, for a layer writes all rows before any
-        row attends."""
-        if not self._enable_prefix_caching:
-            return
-        num_full = num_tokens // self._block_size
-        if num_full <= request.num_registered_blocks:
-            return
-        extend_block_hashes(request, self._block_size, num_full)
-        for group_id, table in enumerate(request.block_ids):
-            for j in range(request.num_registered_blocks, num_full):
-                self.block_pool.register_block(table[j], request.block_hashes[j], group_id)
-        request.num_registered_blocks = num_full
 
 
 def _find_kinds(config: KVCacheConfig) -> list[_Kind]:

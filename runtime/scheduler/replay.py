@@ -34,6 +34,7 @@ def _read_config(json: Mapping[str, Any]) -> EngineConfig:
         "long_prefill_token_threshold",
         "watermark",
         "scheduler_reserve_full_isl",
+        "async_scheduling",
     )
     config = EngineConfig(
         scheduling_policy=SchedulingPolicy(json.get("policy", "fcfs")),
@@ -86,7 +87,10 @@ class _Replay:
         self._last_arrival = max(map(_arrival_step, self._requests), default=-1)
         config = trace["config"]
         self._scheduler = Scheduler(_read_config(config), read_kv_cache_config(config))
+        self._async_scheduling = _read_config(config).async_scheduling
+        self._in_flight: SchedulerOutput | None = None  # scheduled last
         self._finished: list[Json] = []  # of the step that runs
+        self._token_ids: dict[str, list[int]] = {}  # of each request, sampled so far
 
     def run(self) -> Json:
         has_steps = "steps" in self._trace
@@ -102,6 +106,7 @@ class _Replay:
             "steps": steps,
             "final_free_block_ids": pool.free_block_ids(),
             "final_cached_block_ids": pool.cached_block_ids(),
+            "final_token_ids": self._token_ids,
             "final_stats": self._stats_json(),
         }
 
@@ -114,7 +119,11 @@ class _Replay:
             result["reset_prefix_cache"] = self._scheduler.reset_prefix_cache()
         output = self._scheduler.schedule()
         self._abort_requests(step, "mid")
-        self._add_finished(self._scheduler.update_from_output(output, self._sample(output)))
+        last, self._in_flight = self._in_flight, output
+        computed = last if self._async_scheduling else output
+        if computed is not None:
+            sampled = self._sample(computed)
+            self._add_outputs(self._scheduler.update_from_output(computed, sampled))
 
         result["scheduled"] = [
             {
@@ -152,7 +161,7 @@ class _Replay:
         for json in self._requests:
             if json.get("abort_step") == step and json.get("abort_phase", "pre") == phase:
                 ids = [json["request_id"]]
-                self._add_finished(
+                self._add_outputs(
                     self._scheduler.finish_requests(ids, RequestStatus.FINISHED_ABORTED)
                 )
 
@@ -172,7 +181,9 @@ class _Replay:
             sampled.sampled_tokens.append(token)
         return sampled
 
-    def _add_finished(self, outputs: Sequence[RequestOutput]) -> None:
+    def _add_outputs(self, outputs: Sequence[RequestOutput]) -> None:
+        for output in outputs:
+            self._token_ids.setdefault(output.request_id, []).extend(output.new_token_ids)
         self._finished.extend(
             {
                 "request_id": output.request_id,

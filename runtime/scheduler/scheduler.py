@@ -1,9 +1,9 @@
 """Decides, step by step, which requests compute how many tokens, and gives them cache blocks.
 
-The rules are those of vLLM V1 with synchronous scheduling (docs/scheduler.md): running requests
-first, then admissions, under one budget of tokens; prompts are computed in chunks; when blocks run
-out a running request is preempted and computed again later. There is no difference between prefill
-and decode: a request computes what it has not computed yet.
+The rules are those of vLLM V1 (docs/scheduler.md): running requests first, then admissions, under
+one budget of tokens; prompts are computed in chunks; when blocks run out a running request is
+preempted and computed again later. There is no difference between prefill and decode: a request
+computes what it has not computed yet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from pinfer.runtime.core.model_runner_output import (
 )
 from pinfer.runtime.core.request import Request, RequestStatus, finish_reason
 from pinfer.runtime.core.request_output import RequestOutput
-from pinfer.runtime.core.scheduler_output import ScheduledKind, ScheduledRequest, SchedulerOutput
+from pinfer.runtime.core.scheduler_output import (
+    PLACEHOLDER_TOKEN_ID,
+    ScheduledKind,
+    ScheduledRequest,
+    SchedulerOutput,
+)
 from pinfer.runtime.kv_cache.kv_cache_manager import KVCacheManager
 from pinfer.runtime.scheduler.request_queue import RequestQueue
 
@@ -44,8 +49,7 @@ class SchedulerStats:
 
 @dataclass(slots=True)
 class _Step:
-    """A step being put together. The running requests stand in it in the order of
-    Scheduler._running, so that entry i belongs to _running[i]."""
+    """A step being put together, in the order of Scheduler._running."""
 
     token_budget: int
     threshold: int = 0  # cap of one request's tokens; 0 = none
@@ -55,8 +59,10 @@ class _Step:
 
 
 class Scheduler:
-    """Driven in rounds of schedule(), the model, update_from_output(). Requests may be added and
-    finished between these calls. config must be valid, with max_model_len and num_blocks known.
+    """Driven in rounds of schedule(), the model, update_from_output(). The next step may be
+    scheduled before the output of the last one has been taken in (asynchronous scheduling); steps
+    run in their order. Requests may be added and finished between these calls; an id is free again
+    when no step that names it runs. config must be valid, with max_model_len and num_blocks known.
     Without kv_cache_config: for a model in which every token attends to all before it."""
 
     def __init__(self, config: EngineConfig, kv_cache_config: KVCacheConfig | None = None) -> None:
@@ -66,6 +72,7 @@ class Scheduler:
         self._running: list[Request] = []  # in order of admission
         self._waiting = RequestQueue(config.scheduling_policy)
         self._finished_request_ids: list[str] = []  # since the last schedule()
+        self._preempted_request_ids: list[str] = []  # of this step, or a failed one before it
         self._num_preemptions = 0
 
     def add_request(self, request: Request) -> None:
@@ -126,16 +133,19 @@ class Scheduler:
         return outputs
 
     def schedule(self) -> SchedulerOutput:
-        """The next step. After it, every scheduled token counts as computed."""
+        """The next step. After it, every scheduled token counts as computed. A token that is still
+        being sampled is a placeholder (SchedulerOutput.put_sampled_tokens)."""
         step = _Step(token_budget=self._config.max_num_batched_tokens)
         # A lone request has nobody to hold up.
         if len(self._running) + len(self._waiting) > 1:
             step.threshold = self._config.long_prefill_token_threshold
         self._schedule_running(step)
-        if not step.output.preempted_request_ids:
+        if not self._preempted_request_ids:
             self._schedule_waiting(step)
         self._advance(step)
+        step.output.preempted_request_ids = self._preempted_request_ids
         step.output.finished_request_ids = self._finished_request_ids
+        self._preempted_request_ids = []
         self._finished_request_ids = []
         return step.output
 
@@ -143,13 +153,24 @@ class Scheduler:
         index = 0
         while index < len(self._running) and step.token_budget > 0:
             request = self._running[index]
-            num_tokens = self._capped(step, request.num_tokens - request.num_computed_tokens)
+            if self._awaits_end(request):
+                index += 1
+                continue
+            num_left = request.num_tokens_with_placeholders - request.num_computed_tokens
+            num_tokens = self._capped(step, num_left)
             num_known_blocks = len(request.block_ids[0])
             index = self._allocate_or_preempt(step, index, num_tokens)
             if index < 0:  # a request that had to preempt itself ends the walk
                 break
             self._add_to_step(step, request, ScheduledKind.RUNNING, num_tokens, num_known_blocks)
             index += 1
+
+    def _awaits_end(self, request: Request) -> bool:
+        """What is being sampled or pooled is the last that it gets: nothing is left to compute."""
+        return request.num_output_placeholders > 0 and (
+            request.pooling is not None
+            or self._reaches_length(request, request.num_tokens_with_placeholders)
+        )
 
     def _allocate_or_preempt(self, step: _Step, index: int, num_tokens: int) -> int:
         """Preempts until running[index] has its blocks. Returns its index, which a victim that
@@ -226,10 +247,11 @@ class Scheduler:
 
     def _preempt(self, step: _Step, index: int) -> None:
         request = self._running.pop(index)
-        if index < len(step.requests):  # scheduled in this step: withdraw it
-            step.token_budget += step.num_tokens.pop(index)
-            del step.requests[index]
-            del step.output.scheduled_requests[index]
+        if request in step.requests:  # scheduled in this step: withdraw it
+            entry = step.requests.index(request)
+            step.token_budget += step.num_tokens.pop(entry)
+            del step.requests[entry]
+            del step.output.scheduled_requests[entry]
         # Blocks that a withdrawn chunk was to fill have their key already, but the chunk will not
         # run: whoever found them would read what was never written.
         self.kv_cache_manager.drop_keys(
@@ -241,15 +263,19 @@ class Scheduler:
         request.num_preemptions += 1
         self._num_preemptions += 1
         self._waiting.prepend_request(request)
-        step.output.preempted_request_ids.append(request.request_id)
+        self._preempted_request_ids.append(request.request_id)
 
     def _advance(self, step: _Step) -> None:
         entries = zip(step.requests, step.num_tokens, step.output.scheduled_requests, strict=True)
         for request, num_tokens, scheduled in entries:
             start = request.num_computed_tokens
             scheduled.token_ids = request.all_token_ids[start : start + num_tokens]
+            if len(scheduled.token_ids) < num_tokens:
+                scheduled.token_ids.append(PLACEHOLDER_TOKEN_ID)
             request.num_computed_tokens = start + num_tokens
-            scheduled.samples = request.num_computed_tokens == request.num_tokens
+            scheduled.samples = request.num_computed_tokens == request.num_tokens_with_placeholders
+            if scheduled.samples:
+                request.num_output_placeholders += 1
             step.output.total_num_scheduled_tokens += num_tokens
 
     def update_from_output(
@@ -257,8 +283,9 @@ class Scheduler:
     ) -> list[RequestOutput]:
         """Takes the tokens sampled and the embeddings made in the step that scheduler_output
         describes; requests that end are freed at once. What failed, or is missing, ends its request
-        with an error. Requests that were finished since schedule() are passed over. One output for
-        each request that got a token or log-probabilities of its prompt, or ended."""
+        with an error. Requests that were finished since schedule() are passed over; those that were
+        preempted keep their token. One output for each request that got a token or
+        log-probabilities of its prompt, or ended."""
         outputs = []
         any_finished = False
         sampled_tokens = deque(model_runner_output.sampled_tokens)
@@ -271,8 +298,11 @@ class Scheduler:
             token = _next_of(sampled_tokens, scheduled.request_id)
             embedding = _next_of(embeddings, scheduled.request_id)
             request = self._requests.get(scheduled.request_id)
-            if request is None or request.status != RequestStatus.RUNNING:
+            if request is None or request.status == RequestStatus.WAITING:
                 continue
+            is_running = request.status == RequestStatus.RUNNING
+            if scheduled.samples:
+                request.num_output_placeholders -= 1
             if request.pooling is not None:
                 has_result = embedding is not None and not embedding.failed
             else:
@@ -287,8 +317,12 @@ class Scheduler:
             elif embedding is not None:
                 request.status = RequestStatus.FINISHED_STOPPED
             if request.finished:
+                if not is_running:
+                    self._waiting.remove_request(request)
                 self._finish(request, request.status)
                 any_finished = True
+            elif is_running:
+                self.kv_cache_manager.register_full_blocks(request, request.num_computed_tokens)
             output = _make_output(request)
             outputs.append(output)
             if failed:
@@ -309,6 +343,19 @@ class Scheduler:
                     del self._requests[output.request_id]
         return outputs
 
+    def fail_step(self, scheduler_output: SchedulerOutput) -> list[RequestOutput]:
+        """For a step that could not be computed: its requests end with an error. What it was to
+        write may be in the cache's books already, so nothing in there is trusted: other running
+        requests begin again, and all prefixes are forgotten. A step that was scheduled after it
+        must not run."""
+        ids = [scheduled.request_id for scheduled in scheduler_output.scheduled_requests]
+        outputs = self.finish_requests(ids, RequestStatus.FINISHED_ERROR)
+        while self._running:
+            self._running[-1].num_output_placeholders = 0
+            self._preempt(_Step(token_budget=0), len(self._running) - 1)
+        self.reset_prefix_cache()
+        return outputs
+
     def _check_for_end(self, request: Request, token_id: int) -> None:
         """min_tokens does not count here: until then the sampler chooses no end id."""
         params = request.sampling_params
@@ -317,11 +364,15 @@ class Scheduler:
         elif request.is_stop_token_id(token_id):
             request.status = RequestStatus.FINISHED_STOPPED
             request.stop_reason = token_id
-        elif (
-            request.num_tokens >= self._config.max_model_len
-            or request.num_output_tokens >= params.max_tokens
-        ):
+        elif self._reaches_length(request, request.num_tokens):
             request.status = RequestStatus.FINISHED_LENGTH
+
+    def _reaches_length(self, request: Request, num_tokens: int) -> bool:
+        num_output_tokens = num_tokens - request.num_prompt_tokens
+        return (
+            num_tokens >= self._config.max_model_len
+            or num_output_tokens >= request.sampling_params.max_tokens
+        )
 
     def _finish(self, request: Request, status: RequestStatus) -> None:
         """Frees what the request holds. The caller takes it out of its queue and of _requests."""

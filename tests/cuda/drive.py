@@ -30,7 +30,7 @@ class FakeDriver:
         self.library = ctypes.CDLL("libcuda.so.1")
         for name in ("faults", "alive", "failed_function"):
             getattr(self.library, f"fake_cuda_{name}").restype = ctypes.c_char_p
-        for name in ("num_launches", "num_calls"):
+        for name in ("num_launches", "num_calls", "num_waits"):
             getattr(self.library, f"fake_cuda_{name}").restype = ctypes.c_int64
         self.library.fake_cuda_launch.restype = Launch
         self.library.fake_cuda_launch.argtypes = [ctypes.c_int64]
@@ -75,6 +75,10 @@ def run(driver, bundle, options):
     driver.library.fake_cuda_forget_launches()
     prompts = [PROMPT[: 3 + 2 * i] for i in range(8)]
     crowd = engine.batch(prompts, max_tokens=6, temperature=0, ignore_eos=True)
+    # Once more: no step needs new buffers now.
+    waits = driver.library.fake_cuda_num_waits()
+    generate(engine)
+    waits = driver.library.fake_cuda_num_waits() - waits
     # One is given up while it runs, another with the engine.
     first = engine.submit(PROMPT, max_tokens=60, temperature=0, ignore_eos=True)
     next(iter(first))
@@ -84,6 +88,7 @@ def run(driver, bundle, options):
     return {
         "opened": opened,
         "token_ids": generated.token_ids,
+        "waits": waits,
         "crowd": [len(each.token_ids) for each in crowd],
         "launches": launches,
         "log": logs,
@@ -92,7 +97,9 @@ def run(driver, bundle, options):
 
 
 def inject(driver, bundle, options):
-    """An error at each call in turn, of opening, a prompt, decode steps and a graph."""
+    """An error at each call in turn, of opening, a prompt, decode steps and a graph. only_steps:
+    one error, and not of opening."""
+    only_steps = options.pop("only_steps", False)
 
     def attempt(call, error):
         driver.reset()
@@ -112,6 +119,7 @@ def inject(driver, bundle, options):
 
     driver.reset()
     engine = pinfer.Engine(bundle, **{**ENGINE, **options})
+    first_call = driver.library.fake_cuda_num_calls() if only_steps else 0
     generate(engine, max_tokens=5)
     calls = driver.library.fake_cuda_num_calls()
     engine.close()
@@ -119,8 +127,8 @@ def inject(driver, bundle, options):
         "calls": calls,
         "outcomes": [
             {"call": call, **attempt(call, error)}
-            for call in range(calls)
-            for error in (LAUNCH_FAILED, OUT_OF_MEMORY)
+            for call in range(first_call, calls)
+            for error in ((LAUNCH_FAILED,) if only_steps else (LAUNCH_FAILED, OUT_OF_MEMORY))
         ],
     }
 

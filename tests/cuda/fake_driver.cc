@@ -45,6 +45,8 @@ struct Graph {
 struct Stream {
   bool is_capturing = false;
   Graph captured;
+  std::deque<Work> pending;
+  std::vector<std::pair<const void*, size_t>> pending_host;  // pinned memory that it copies
 };
 
 struct State {
@@ -58,7 +60,7 @@ struct State {
   std::map<char*, size_t> freed;  // the last place that memory was at
   std::set<void*> modules, streams, events, graphs, executables;
   std::map<void*, std::unique_ptr<Function>> functions;
-  int64_t calls = 0, fail_at = -1;
+  int64_t calls = 0, fail_at = -1, waits = 0;
   int failure = kSuccess;
   std::string failed_function, faults, alive;
   std::deque<std::string> names;
@@ -148,14 +150,29 @@ Stream* find_stream(const char* function, void* stream) {
   return static_cast<Stream*>(stream);
 }
 
-// Does the work now, or when the graph that the stream is captured into is launched.
+void wait_for(Stream* stream) {
+  if (!stream->pending.empty()) ++state().waits;
+  while (!stream->pending.empty()) {
+    const Work work = std::move(stream->pending.front());
+    stream->pending.pop_front();
+    work();
+  }
+  stream->pending_host.clear();
+}
+
+void wait_for_all() {
+  for (void* stream : state().streams) wait_for(static_cast<Stream*>(stream));
+}
+
+// Does the work when the stream is waited for, or when the graph that it is captured into is
+// launched and waited for.
 int enqueue(const char* function, void* stream, Work work) {
   Stream* found = find_stream(function, stream);
   if (found == nullptr) return kInvalidHandle;
   if (found->is_capturing) {
     found->captured.work.push_back(std::move(work));
   } else {
-    work();
+    found->pending.push_back(std::move(work));
   }
   return kSuccess;
 }
@@ -166,14 +183,17 @@ int copy(const char* function, void* to, const void* from, size_t bytes, void* s
   if (to_device) check_device(function, "to", to, bytes);
   if (from_device) check_device(function, "from", from, bytes);
   Stream* found = find_stream(function, stream);
-  if (found != nullptr && found->is_capturing) {
-    // A graph copies again what is there when it runs: memory of the host must be there, too.
-    const void* host = to_device ? (from_device ? nullptr : from) : to;
-    if (host != nullptr && !lies_in(state().pinned, host, bytes)) {
-      fault(std::string(function) + ": pageable memory in a captured copy");
-    }
+  if (found == nullptr) return kInvalidHandle;
+  const void* host = to_device ? (from_device ? nullptr : from) : to;
+  const bool is_pageable = host != nullptr && !lies_in(state().pinned, host, bytes);
+  // A graph copies again what is there when it runs: memory of the host must be there, too.
+  if (is_pageable && found->is_capturing) {
+    fault(std::string(function) + ": pageable memory in a captured copy");
   }
-  return enqueue(function, stream, [=] { std::memmove(to, from, bytes); });
+  if (host != nullptr) found->pending_host.emplace_back(host, bytes);
+  const int error = enqueue(function, stream, [=] { std::memmove(to, from, bytes); });
+  if (is_pageable && !found->is_capturing) wait_for(found);  // such copies are not asynchronous
+  return error;
 }
 
 void record(const char* kernel, const unsigned* grid, const unsigned* block, unsigned shared_bytes,
@@ -235,6 +255,7 @@ void fake_cuda_reset(int32_t num_devices, int32_t arch, uint64_t memory_bytes,
   s.memory_bytes = memory_bytes;
   s.driver_version = driver_version;
   s.calls = 0;
+  s.waits = 0;
   s.fail_at = -1;
   s.failed_function.clear();
   s.faults.clear();
@@ -281,6 +302,7 @@ FakeCudaLaunch fake_cuda_launch(int64_t index) {
   return state().launches[static_cast<size_t>(index)];
 }
 void fake_cuda_forget_launches() { state().launches.clear(); }
+int64_t fake_cuda_num_waits() { return state().waits; }
 uint64_t fake_cuda_extent(const void* memory) {
   auto* data = const_cast<char*>(static_cast<const char*>(memory));
   auto found = state().device.upper_bound(data);
@@ -303,11 +325,10 @@ int32_t fake_cuda_run(const char* kernel, void* stream, const FakeCudaClosure* f
   if (found == nullptr) return kInvalidHandle;
   const unsigned none[3] = {0, 0, 0};
   record(kernel, none, none, 0, found->is_capturing);
-  if (found->is_capturing) {
-    std::shared_ptr<void> kept(functions->copy(closure), functions->free);
-    found->captured.work.push_back([run = functions->run, kept] { run(kept.get()); });
-  }
-  return functions->run(closure);
+  const std::shared_ptr<void> kept(functions->copy(closure), functions->free);
+  return enqueue(kernel, stream, [name = std::string(kernel), run = functions->run, kept] {
+    if (const int32_t error = run(kept.get())) fault(name + ": error " + std::to_string(error));
+  });
 }
 
 // ---- the driver ----
@@ -430,6 +451,7 @@ DRIVER cuMemFree_v2(uint64_t memory) {
     return kInvalidValue;
   }
   refuse_in_capture("cuMemFree");
+  wait_for_all();
   s.used_bytes -= found->second;
   s.freed[data] = found->second;
   s.device.erase(found);
@@ -449,10 +471,19 @@ DRIVER cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
 
 DRIVER cuMemFreeHost(void* memory) {
   auto* data = static_cast<char*>(memory);
-  if (state().pinned.erase(data) == 0) {
+  const auto found = state().pinned.find(data);
+  if (found == state().pinned.end()) {
     fault("cuMemFreeHost of what is not alive");
     return kInvalidValue;
   }
+  for (void* stream : state().streams) {
+    for (const auto& [host, bytes] : static_cast<Stream*>(stream)->pending_host) {
+      if (host >= data && host < data + found->second) {
+        fault("cuMemFreeHost of memory that is still to be copied");
+      }
+    }
+  }
+  state().pinned.erase(found);
   ::operator delete(data, std::align_val_t{512});
   return kSuccess;
 }
@@ -460,6 +491,7 @@ DRIVER cuMemFreeHost(void* memory) {
 DRIVER cuMemcpy(uint64_t to, uint64_t from, size_t bytes) {
   if (const int error = begin("cuMemcpy")) return error;
   if (const int error = refuse_in_capture("cuMemcpy")) return error;
+  wait_for_all();
   std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes);
   return kSuccess;
 }
@@ -493,14 +525,18 @@ DRIVER cuStreamCreate(void** stream, unsigned) {
 
 DRIVER cuStreamDestroy_v2(void* stream) {
   if (const int error = give_back("cuStreamDestroy", state().streams, stream)) return error;
+  wait_for(static_cast<Stream*>(stream));
   delete static_cast<Stream*>(stream);
   return kSuccess;
 }
 
 DRIVER cuStreamSynchronize(void* stream) {
   if (const int error = begin("cuStreamSynchronize")) return error;
-  if (find_stream("cuStreamSynchronize", stream) == nullptr) return kInvalidHandle;
-  return refuse_in_capture("cuStreamSynchronize");
+  Stream* found = find_stream("cuStreamSynchronize", stream);
+  if (found == nullptr) return kInvalidHandle;
+  if (const int error = refuse_in_capture("cuStreamSynchronize")) return error;
+  wait_for(found);
+  return kSuccess;
 }
 
 DRIVER cuEventCreate(void** event, unsigned) {
@@ -522,11 +558,17 @@ DRIVER cuEventRecord(void* event, void* stream) {
   return find_stream("cuEventRecord", stream) == nullptr ? kInvalidHandle : kSuccess;
 }
 
-DRIVER cuEventQuery(void*) { return begin("cuEventQuery"); }
+DRIVER cuEventQuery(void*) {
+  if (const int error = begin("cuEventQuery")) return error;
+  wait_for_all();
+  return kSuccess;
+}
 
 DRIVER cuEventSynchronize(void*) {
   if (const int error = begin("cuEventSynchronize")) return error;
-  return refuse_in_capture("cuEventSynchronize");
+  if (const int error = refuse_in_capture("cuEventSynchronize")) return error;
+  wait_for_all();
+  return kSuccess;
 }
 
 DRIVER cuModuleLoadData(void** module, const void* image) {
@@ -656,7 +698,8 @@ DRIVER cuGraphLaunch(void* executable, void* stream) {
     fault("cuGraphLaunch of what is not alive");
     return kInvalidHandle;
   }
-  if (find_stream("cuGraphLaunch", stream) == nullptr) return kInvalidHandle;
-  for (const Work& work : static_cast<Graph*>(executable)->work) work();
+  for (const Work& work : static_cast<Graph*>(executable)->work) {
+    if (const int error = enqueue("cuGraphLaunch", stream, work)) return error;
+  }
   return kSuccess;
 }

@@ -1,5 +1,6 @@
 // The library of CUDA kernels for tests: arguments are checked against what the fake driver knows
-// of memory and streams, then the kernels run in the emulation, on the CPU.
+// of memory and streams, when they are launched. What lies in memory is checked when the stream has
+// come to the launch; then the kernels run in the emulation, on the CPU.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -68,13 +69,15 @@ int32_t checked_write_rotary_cache(const RotaryCacheTask& t, Stream stream) {
   check(kernel, "q_out", t.q_out, t.num_tokens * q_row, item);
   check(kernel, "slot_mapping", t.slot_mapping, t.num_tokens, 8);
   check_cache(kernel, t.cache);
-  // What the kernel does not check itself.
-  for (int64_t i = 0; i < t.num_tokens; ++i) {
-    if (t.slot_mapping[i] >= t.cache.num_blocks * t.cache.block_size) {
-      fake_cuda_check_range(kernel, "a slot beyond the cache", nullptr, 1);
+  return run(kernel, stream, [=] {
+    // What the kernel does not check itself.
+    for (int64_t i = 0; i < t.num_tokens; ++i) {
+      if (t.slot_mapping[i] >= t.cache.num_blocks * t.cache.block_size) {
+        fake_cuda_check_range(kernel, "a slot beyond the cache", nullptr, 1);
+      }
     }
-  }
-  return run(kernel, stream, [t, stream] { return write_rotary_cache(t, stream); });
+    return write_rotary_cache(t, stream);
+  });
 }
 
 void check_attention(const char* kernel, const AttentionTask& t) {
@@ -85,6 +88,9 @@ void check_attention(const char* kernel, const AttentionTask& t) {
   check(kernel, "seq_lens", t.seq_lens, t.num_requests, 4);
   check(kernel, "query_start_loc", t.query_start_loc, t.num_requests + 1, 4);
   check_cache(kernel, t.cache);
+}
+
+void check_requests(const char* kernel, const AttentionTask& t) {
   for (int64_t s = 0; s < t.num_requests; ++s) {
     const int64_t blocks = (t.seq_lens[s] + t.cache.block_size - 1) / t.cache.block_size;
     const bool is_good =
@@ -102,19 +108,25 @@ int32_t checked_attend_split(const AttentionTask& t, int64_t max_rows, int64_t m
   const char* kernel = "attend_split";
   check_attention(kernel, t);
   fake_cuda_check_range(kernel, "workspace", workspace, bytes);
-  for (int64_t s = 0; s < t.num_requests; ++s) {
-    if (t.seq_lens[s] > max_seq_len || t.query_start_loc[s + 1] - t.query_start_loc[s] > max_rows) {
-      fake_cuda_check_range(kernel, "a request beyond max_seq_len or max_rows", nullptr, 1);
-    }
-  }
   return run(kernel, stream, [=] {
+    check_requests(kernel, t);
+    for (int64_t s = 0; s < t.num_requests; ++s) {
+      if (t.seq_lens[s] > max_seq_len ||
+          t.query_start_loc[s + 1] - t.query_start_loc[s] > max_rows) {
+        fake_cuda_check_range(kernel, "a request beyond max_seq_len or max_rows", nullptr, 1);
+      }
+    }
     return attend_split(t, max_rows, max_seq_len, split_size, workspace, bytes, stream);
   });
 }
 
 int32_t checked_attend_prefill(const AttentionTask& t, Stream stream) {
-  check_attention("attend_prefill", t);
-  return run("attend_prefill", stream, [=] { return attend_prefill(t, stream); });
+  const char* kernel = "attend_prefill";
+  check_attention(kernel, t);
+  return run(kernel, stream, [=] {
+    check_requests(kernel, t);
+    return attend_prefill(t, stream);
+  });
 }
 
 int32_t checked_multiply_few_rows(const void* x, int32_t x_dtype, int64_t num_tokens,
@@ -167,12 +179,12 @@ int32_t checked_gather_rows(const Weight& table, const int32_t* ids, int64_t fir
   check_weight(kernel, table);
   check(kernel, "ids", ids, num_rows, 4);
   check(kernel, "out", out, num_rows * out_stride, size_of(out_dtype));
-  for (int64_t i = 0; i < num_rows; ++i) {
-    if (ids[i] < 0 || ids[i] >= table.out_features) {
-      fake_cuda_check_range(kernel, "an id beyond the table", nullptr, 1);
-    }
-  }
   return run(kernel, stream, [=] {
+    for (int64_t i = 0; i < num_rows; ++i) {
+      if (ids[i] < 0 || ids[i] >= table.out_features) {
+        fake_cuda_check_range(kernel, "an id beyond the table", nullptr, 1);
+      }
+    }
     return gather_rows(table, ids, first_row, num_rows, out, out_dtype, out_stride, stream);
   });
 }

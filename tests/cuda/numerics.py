@@ -45,24 +45,31 @@ def main():
     driver.library.fake_cuda_set_launcher(callback)
     # What no kernel has written is NaN.
     driver.library.fake_cuda_set_fill(ctypes.c_uint8(0xFF))
-    with pinfer.Engine(bundle, max_num_batched_tokens=64, max_num_seqs=8, num_blocks=40) as engine:
-        scored = [each.logprob for each in engine.score(prompt)]
-        generated = engine.generate(
-            prompt, max_tokens=8, temperature=0, ignore_eos=True, logprobs=1
-        )
-        # In steps of several requests, recorded and started again.
-        crowd = engine.batch(
-            [prompt[: 4 + i] for i in range(3)], max_tokens=5, temperature=0, ignore_eos=True,
-            logprobs=1,
-        )  # fmt: skip
-    result = {
-        "scored": scored,
-        "generated": [generated.token_ids, [each.logprob for each in generated.logprobs]],
-        "crowd": [[each.token_ids, [p.logprob for p in each.logprobs]] for each in crowd],
-        "failures": failures[:3],
-        **driver.state(),
-    }
-    print(json.dumps(result))
+
+    def compute(async_scheduling):
+        with pinfer.Engine(
+            bundle, max_num_batched_tokens=64, max_num_seqs=8, num_blocks=40,
+            async_scheduling=async_scheduling,
+        ) as engine:  # fmt: skip
+            scored = [each.logprob for each in engine.score(prompt)]
+            generated = engine.generate(
+                prompt, max_tokens=8, temperature=0, ignore_eos=True, logprobs=1
+            )
+            # In steps of several requests, recorded and started again.
+            crowd = engine.batch(
+                [prompt[: 4 + i] for i in range(3)], max_tokens=5, temperature=0, ignore_eos=True,
+                logprobs=1,
+            )  # fmt: skip
+        return {
+            "scored": scored,
+            "generated": [generated.token_ids, [each.logprob for each in generated.logprobs]],
+            "crowd": [[each.token_ids, [p.logprob for p in each.logprobs]] for each in crowd],
+        }
+
+    result = compute(async_scheduling=0)
+    overlapped = compute(async_scheduling=1)
+    same = {"is_same_overlapped": overlapped == result}
+    print(json.dumps({**result, **same, "failures": failures[:3], **driver.state()}))
 
 
 if __name__ == "__main__":

@@ -101,6 +101,19 @@ def test_prompt_and_decode_steps(name, folder, drive):
     assert norms[0] == 19
 
 
+@pytest.mark.parametrize("async_scheduling", [0, 1])
+def test_the_host_waits_once_a_step(async_scheduling, folder, drive):
+    """A step is started without waiting. With asynchronous scheduling the crowd, the aborted
+    request and the one that is given up are in flight when they end."""
+    bundle = cuda_bundles.make_bundle("llama", folder)
+    found = drive(bundle, "run", async_scheduling=async_scheduling)
+    assert found["faults"] == "" and found["alive"] == ""
+    assert len(found["token_ids"]) == 21 and found["crowd"] == [6] * 8
+    assert found["waits"] == 21
+    # The same steps: what is in none of them is not launched for nothing.
+    assert len(layers_of(found["launches"])) == 3
+
+
 def test_without_graphs_every_step_is_launched(folder, drive):
     bundle = cuda_bundles.make_bundle("llama", folder)
     found = drive(bundle, "run", max_cuda_graph_seqs=0)
@@ -120,13 +133,9 @@ def test_cache_takes_what_memory_is_left(folder, drive):
     assert any("device: fake GPU, sm_90" in line for line in found["log"])
 
 
-def test_an_error_at_any_call_is_told_and_leaves_nothing(folder, drive):
-    """248 errors or so: of opening, a prompt, decode steps, recording a graph and starting it."""
-    found = drive(cuda_bundles.make_bundle("llama", folder), "inject")
-    assert found["calls"] > 100
-    functions = set()
-    for outcome in found["outcomes"]:
-        functions.add(outcome["function"])
+def check_outcomes(outcomes):
+    """Each error is told, and leaves nothing."""
+    for outcome in outcomes:
         assert outcome["faults"] == "" and outcome["alive"] == "", outcome
         # Buffers are asked for in large pieces first, then as small as needed.
         assert outcome["error"] or outcome["function"] == "cuMemAlloc", outcome
@@ -134,12 +143,32 @@ def test_an_error_at_any_call_is_told_and_leaves_nothing(folder, drive):
         assert outcome["again"] in (None, 5), outcome
         if outcome["error"] and not re.search(r"out of .* memory: ", outcome["error"]):
             assert "(719)" in outcome["error"] or "(2)" in outcome["error"], outcome
-    assert functions >= {
-        "cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuStreamCreate", "cuMemAlloc",
-        "cuMemHostAlloc", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuModuleLoadData",
-        "cuModuleGetFunction", "cuLaunchKernel", "cuStreamBeginCapture", "cuStreamEndCapture",
-        "cuGraphInstantiate", "cuGraphLaunch", "cuStreamSynchronize",
+    return {outcome["function"] for outcome in outcomes}
+
+
+STEP_FUNCTIONS = {
+    "cuMemAlloc", "cuMemHostAlloc", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuLaunchKernel",
+    "cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate", "cuGraphLaunch",
+    "cuStreamSynchronize",
+}  # fmt: skip
+
+
+def test_an_error_at_any_call_is_told_and_leaves_nothing(folder, drive):
+    """230 errors or so: of opening, a prompt, decode steps, recording a graph and starting it."""
+    found = drive(cuda_bundles.make_bundle("llama", folder), "inject")
+    assert found["calls"] > 100
+    assert check_outcomes(found["outcomes"]) >= STEP_FUNCTIONS | {
+        "cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuStreamCreate", "cuModuleLoadData",
+        "cuModuleGetFunction",
     }  # fmt: skip
+
+
+def test_an_error_in_flight_is_told_and_leaves_nothing(folder, drive):
+    """With asynchronous scheduling: the step behind the one that fails has been scheduled."""
+    bundle = cuda_bundles.make_bundle("llama", folder)
+    found = drive(bundle, "inject", async_scheduling=1, only_steps=True)
+    assert len(found["outcomes"]) > 50
+    assert check_outcomes(found["outcomes"]) >= STEP_FUNCTIONS
 
 
 def test_devices_that_do_not_do_are_refused_with_numbers(folder, drive):

@@ -102,6 +102,7 @@ def test_model_is_transformers(name, folder, build_dir):
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     assert found["failures"] == [] and found["faults"] == "" and found["alive"] == ""
+    assert found["is_same_overlapped"], "--async-scheduling changes no number"
 
     family, variant, _ = cuda_bundles.MODELS[name]
     model = family_models.reference(folder / f"{family}-{variant}")

@@ -18,12 +18,14 @@ def own_kib():
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("RssAnon")))
 
 
-def check_aborts(bundle, vocab, num_blocks, max_model_len, longest, rounds, per_round):
+def check_aborts(bundle, vocab, num_blocks, max_model_len, longest, rounds, per_round, **options):
     """Aborts at random moments leave every block free and memory flat."""
     generator = random.Random(1)
     sizes = []
     prompts = [prompt[:longest] for prompt, _ in list(crowd(vocab, 2, longest, 1))[:per_round]]
-    with pinfer.Engine(bundle, max_model_len=max_model_len, num_blocks=num_blocks) as engine:
+    with pinfer.Engine(
+        bundle, max_model_len=max_model_len, num_blocks=num_blocks, **options
+    ) as engine:
         # Touches the whole cache, and the buffers of steps as large as they get.
         for _ in range(3):
             engine.batch(prompts, max_tokens=10, ignore_eos=True)
@@ -47,8 +49,12 @@ def test_crowd_of_a_tiny_model(tied_bundle):
     check_crowd(tied_bundle, (3, 259), 16, 200, 120, 40)
 
 
-def test_aborts_of_a_tiny_model(tied_bundle):
-    check_aborts(tied_bundle, (3, 259), 16, 200, 120, rounds=10, per_round=50)
+@pytest.mark.parametrize("async_scheduling", [0, 1])
+def test_aborts_of_a_tiny_model(tied_bundle, async_scheduling):
+    check_aborts(
+        tied_bundle, (3, 259), 16, 200, 120, rounds=10, per_round=50,
+        async_scheduling=async_scheduling,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -208,6 +208,21 @@ def test_held_text_comes_at_the_end(stops):
     assert answer.text == "ABCDEFG" and answer.finish_reason == "length"
 
 
+def test_async_scheduling_ends_where_it_would_without(stops):
+    """Stop strings, lengths and end ids; one at a time and all at once."""
+    cases = [(prompt, {"stop": stop}) for prompt, stop, _, _ in STOP_CASES]
+    cases += [("go", {"max_tokens": n}) for n in (1, 2, 5, 8)]
+    cases = [(prompt, {"temperature": 0.0, "logprobs": 1, **options}) for prompt, options in cases]
+    expected = [stops.engine.generate(prompt, **options) for prompt, options in cases]
+    with binding.Engine(stops.bundle, threads=1, async_scheduling=1) as engine:
+        assert [engine.generate(prompt, **options) for prompt, options in cases] == expected
+        running = [engine.submit(prompt, **options) for prompt, options in cases]
+        assert [generation.wait() for generation in running] == expected
+    assert stops.run("go", "--async-scheduling", "--stop", "HI", temperature=0) == "ABCDEFG"
+    with pytest.raises(binding.Error, match=r"async_scheduling must be in \[0, 1\], got 2"):
+        binding.Engine(stops.bundle, async_scheduling=2)
+
+
 # ---- req-stop-shapes ----
 
 

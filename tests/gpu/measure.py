@@ -67,10 +67,12 @@ def measure(bundle: Path, graphs: int, batches: tuple[int, ...], lengths: tuple[
             taken = seconds(engine, prompts(1, length), 1)
             results.append({"test": "prefill", "prompt_tokens": length,
                             "tokens_per_s": length / taken, "ms": taken * 1000})  # fmt: skip
+    overlaps = bool(options.get("async_scheduling"))
     for entry in results:
-        entry.update(bundle=bundle.name, graphs=graphs > 0)
+        entry.update(bundle=bundle.name, graphs=graphs > 0, async_scheduling=overlaps)
         size = entry.get("batch") or entry.get("prompt_tokens")
         print(f"{bundle.name:16} {entry['test']:8} {size:6}  graphs {'on ' if graphs else 'off'}"
+              f"  async {'on ' if overlaps else 'off'}"
               f"  {entry['tokens_per_s']:10.1f} tokens/s")  # fmt: skip
     return results
 
@@ -87,10 +89,13 @@ def main() -> int:
         small = {"max_num_batched_tokens": 64, "max_num_seqs": 8, "num_blocks": 60}
         for graphs in (0, 256):
             measured += measure(options.bundles / "llama", graphs, (1, 8), (48,), 4, small)
+        small["async_scheduling"] = 1
+        measured += measure(options.bundles / "llama", 256, (1, 8), (), 4, small)
     else:
         for bundle in sorted(options.bundles.glob("llama-8b-*")):
             for graphs in (256, 0):
                 measured += measure(bundle, graphs, BATCHES, PROMPTS, OUTPUT, {})
+            measured += measure(bundle, 256, BATCHES, (), OUTPUT, {"async_scheduling": 1})
     options.result.write_text(json.dumps({"checked": checked, "measured": measured}, indent=1))
     return 0 if all(entry["ok"] for entry in checked) and measured else 1
 

@@ -34,9 +34,12 @@ def test_run_to_the_end(tmp_path, build_dir):
     assert ran.returncode == 0, ran.stderr
     found = json.loads(result.read_text())
     assert [entry["model"] for entry in found["checked"]] == ["llama"]
-    tests = [(entry["test"], entry["graphs"]) for entry in found["measured"]]
-    once = [("decode", 1), ("decode", 1), ("prefill", 1)]
-    assert tests == [(name, graphs) for graphs in (False, True) for name, _ in once]
+    names = ("test", "graphs", "async_scheduling")
+    tests = [tuple(entry[name] for name in names) for entry in found["measured"]]
+    once = ["decode", "decode", "prefill"]
+    overlapped = [("decode", True, True)] * 2
+    plain = [(name, graphs, False) for graphs in (False, True) for name in once]
+    assert tests == plain + overlapped
     assert all(entry["tokens_per_s"] > 0 for entry in found["measured"])
 
 

@@ -30,14 +30,14 @@ MUTATIONS = (
     (
         "waiting requests enter before running ones",
         SCHEDULER,
-        "        self._schedule_running(step)\n        if not step.output.preempted_request_ids:\n"
+        "        self._schedule_running(step)\n        if not self._preempted_request_ids:\n"
         "            self._schedule_waiting(step)\n",
         "        self._schedule_waiting(step)\n        self._schedule_running(step)\n",
     ),
     (
         "a step that preempted admits",
         SCHEDULER,
-        "if not step.output.preempted_request_ids:",
+        "if not self._preempted_request_ids:",
         "if True:",
     ),
     ("the budget is not lowered", SCHEDULER, "        step.token_budget -= num_tokens\n", ""),
@@ -83,14 +83,14 @@ MUTATIONS = (
     (
         "a victim's chunk stays in the step",
         SCHEDULER,
-        "if index < len(step.requests):  # scheduled",
+        "if request in step.requests:  # scheduled",
         "if False:  # scheduled",
     ),
     (
         "a victim's tokens are not given back",
         SCHEDULER,
-        "step.token_budget += step.num_tokens.pop(index)",
-        "step.num_tokens.pop(index)",
+        "step.token_budget += step.num_tokens.pop(entry)",
+        "step.num_tokens.pop(entry)",
     ),
     (
         "a withdrawn chunk keeps its keys",
@@ -126,14 +126,14 @@ MUTATIONS = (
     (
         "max_tokens is one more",
         SCHEDULER,
-        "request.num_output_tokens >= params.max_tokens",
-        "request.num_output_tokens > params.max_tokens",
+        "num_output_tokens >= request.sampling_params.max_tokens",
+        "num_output_tokens > request.sampling_params.max_tokens",
     ),
     (
         "max_model_len is one more",
         SCHEDULER,
-        "request.num_tokens >= self._config.max_model_len",
-        "request.num_tokens > self._config.max_model_len",
+        "            num_tokens >= self._config.max_model_len",
+        "            num_tokens > self._config.max_model_len",
     ),
     (
         "cached tokens of a later admission",
@@ -169,8 +169,8 @@ MUTATIONS = (
     (
         "blocks get their key a step late",
         MANAGER,
-        "num_full = num_tokens // self._block_size",
-        "num_full = (num_tokens - 1) // self._block_size",
+        "num_full = min(num_tokens, request.num_tokens) // self._block_size",
+        "num_full = min(num_tokens - 1, request.num_tokens) // self._block_size",
     ),
     ("hits are not touched", MANAGER, "pool.touch(block_id)", "pass"),
     (
@@ -240,6 +240,12 @@ MUTATIONS = (
         "elif False:",
     ),
     (
+        "lost blocks keep a failed request's keys",
+        MANAGER,
+        "enumerate(request.block_ids or lost):",
+        "enumerate(request.block_ids):",
+    ),
+    (
         "one group alone loses keys",
         MANAGER,
         "in enumerate(request.block_ids):\n            for j in range(first_block",
@@ -296,6 +302,54 @@ MUTATIONS = (
         QUEUE,
         "key = (0, request.priority, request.arrival_time, request_id)",
         "key = (0, 0, request.arrival_time, request_id)",
+    ),
+    (
+        "a request goes on behind its last token",
+        SCHEDULER,
+        "if self._awaits_end(request):",
+        "if False:",
+    ),
+    (
+        "a request waits for its token before it is scheduled",
+        SCHEDULER,
+        "return request.num_output_placeholders > 0 and (",
+        "return request.num_output_placeholders > 0 or (",
+    ),
+    (
+        "a preempted request loses the token that is being sampled",
+        SCHEDULER,
+        "if request is None or request.status == RequestStatus.WAITING:",
+        "if request is None or request.status != RequestStatus.RUNNING:",
+    ),
+    (
+        "a request that ends where it waits stays there",
+        SCHEDULER,
+        "                if not is_running:\n                    self._waiting.remove_request(request)\n",
+        "",
+    ),
+    (
+        "a block has its key before its last token is known",
+        MANAGER,
+        "min(num_tokens, request.num_tokens) // self._block_size",
+        "num_tokens // self._block_size",
+    ),
+    (
+        "a block gets no key when its last token is known",
+        SCHEDULER,
+        "            elif is_running:\n",
+        "            elif False:\n",
+    ),
+    (
+        "a failed step leaves other requests running",
+        SCHEDULER,
+        "        while self._running:\n",
+        "        while False:\n",
+    ),
+    (
+        "a failed step leaves prefixes",
+        SCHEDULER,
+        "        self.reset_prefix_cache()\n        return outputs\n",
+        "        return outputs\n",
     ),
     (
         "arrival time is ignored",

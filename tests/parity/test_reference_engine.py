@@ -46,20 +46,24 @@ def requests():
         )
 
 
-def test_same_ids_and_log_probabilities(bundle):
+@pytest.mark.parametrize("async_scheduling", [False, True])
+def test_same_ids_and_log_probabilities(bundle, async_scheduling):
+    """One of the two schedules asynchronously, which changes nothing."""
     cases = list(requests())
     # Small, so that prompts are chunked and requests are preempted.
     config = EngineConfig(
-        max_model_len=160, num_blocks=24, max_num_batched_tokens=48, max_num_seqs=6
-    )
+        max_model_len=160, num_blocks=24, max_num_batched_tokens=48, max_num_seqs=6,
+        async_scheduling=not async_scheduling,
+    )  # fmt: skip
     vocab_size = Engine(bundle)._core._executor._model.vocab_size
     reference = Engine(bundle, config, [i for i in NO_TOKEN if i < vocab_size])
     expected = reference.generate(
         [prompt for prompt, _ in cases], [SamplingParams(**params) for _, params in cases]
     )
     with pinfer.Engine(
-        bundle, max_model_len=160, num_blocks=24, max_num_batched_tokens=48, max_num_seqs=6
-    ) as engine:
+        bundle, max_model_len=160, num_blocks=24, max_num_batched_tokens=48, max_num_seqs=6,
+        async_scheduling=async_scheduling,
+    ) as engine:  # fmt: skip
         generations = [
             engine.submit(prompt, **{k: v for k, v in params.items() if v is not None})
             for prompt, params in cases

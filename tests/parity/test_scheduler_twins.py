@@ -3,7 +3,7 @@ scheduler holds."""
 
 import pytest
 from cache_simulation import CacheSimulation
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from replay_traces import ENGINES
 
@@ -33,6 +33,7 @@ def configs(draw):
         "watermark": draw(one_of(0.0, 0.0, 0.1, 0.4)),
         "scheduler_reserve_full_isl": draw(st.booleans()),
         "layer_windows": windows,
+        "async_scheduling": draw(st.booleans()),
     }
 
 
@@ -129,8 +130,29 @@ def run_both(workload):
     assert len(python["steps"]) == len(cpp["steps"])
     assert python["final_free_block_ids"] == cpp["final_free_block_ids"]
     assert python["final_cached_block_ids"] == cpp["final_cached_block_ids"]
+    assert python["final_token_ids"] == cpp["final_token_ids"]
     assert python["final_stats"] == cpp["final_stats"]
     check_result(workload, python)
+
+
+def results(workload, *, async_scheduling):
+    """Of each request its tokens and its end, but for requests that are refused."""
+    config = {**workload["config"], "async_scheduling": async_scheduling}
+    result = ENGINES["cpp"]({**workload, "config": config, "reset_prefix_cache_steps": []})
+    ends = {
+        entry["request_id"]: (entry["finish_reason"], entry["stop_reason"])
+        for step in result["steps"]
+        for entry in step["finished"]
+    }
+    return result["final_token_ids"], ends
+
+
+def check_async_changes_no_result(workload):
+    assume(not has_ties(workload))
+    for request in workload["requests"]:
+        request["abort_step"] = None  # what it has got until then depends on the time
+    expected = results(workload, async_scheduling=False)
+    assert results(workload, async_scheduling=True) == expected
 
 
 SETTINGS = {"deadline": None, "derandomize": True, "suppress_health_check": list(HealthCheck)}
@@ -147,3 +169,16 @@ def test_twins_decide_alike(workload):
 @given(workload=workloads())
 def test_twins_decide_alike_long(workload):
     run_both(workload)
+
+
+@settings(max_examples=150, **SETTINGS)
+@given(workload=workloads())
+def test_async_scheduling_changes_no_result(workload):
+    check_async_changes_no_result(workload)
+
+
+@pytest.mark.slow
+@settings(max_examples=5_000, **SETTINGS)
+@given(workload=workloads())
+def test_async_scheduling_changes_no_result_long(workload):
+    check_async_changes_no_result(workload)

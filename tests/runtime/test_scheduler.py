@@ -138,3 +138,40 @@ def test_cached_tokens_are_those_of_the_first_admission():
     assert max(resumed_at) > 4
     assert cached == {"a": {0}, "b": {4}}
     assert scheduler.stats().num_free_blocks == scheduler.stats().num_usable_blocks
+
+
+def test_sampled_tokens_take_the_place_of_placeholders():
+    scheduler = make_scheduler()
+    for request_id in "abc":
+        scheduler.add_request(make_request(request_id))
+    first = scheduler.schedule()
+    second = scheduler.schedule()
+    assert [entry.token_ids for entry in second.scheduled_requests] == [[-1], [-1], [-1]]
+    failed = SampledToken("b", failed=True)  # it ends; what is computed for it must be a token
+    tokens = [SampledToken("a", 7), failed, SampledToken("c", 9)]
+    second.put_sampled_tokens(tokens)
+    assert [entry.token_ids for entry in second.scheduled_requests] == [[7], [0], [9]]
+    outputs = scheduler.update_from_output(first, ModelRunnerOutput(tokens))
+    assert [output.finish_reason for output in outputs] == ["", "error", ""]
+
+
+def test_a_failed_step_ends_its_requests_and_leaves_nothing_in_the_cache():
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("fails", 9))
+    scheduler.add_request(make_request("gone", 8))
+    first = scheduler.schedule()
+    scheduler.finish_requests(["gone"], RequestStatus.FINISHED_ABORTED)
+    scheduler.add_request(make_request("goes on", 9))
+    second = scheduler.schedule()  # is not to run: it goes on from what the first was to write
+    assert [entry.num_computed_tokens for entry in second.scheduled_requests] == [9, 8]
+    outputs = scheduler.fail_step(first)
+    assert [(out.request_id, out.finish_reason) for out in outputs] == [("fails", "error")]
+    assert scheduler.stats().num_cached_blocks == 0
+    assert scheduler.stats().num_free_blocks == scheduler.stats().num_usable_blocks
+    third = scheduler.schedule()
+    assert third.preempted_request_ids == ["goes on"]
+    assert third.finished_request_ids == ["fails"]
+    (entry,) = scheduler.schedule().scheduled_requests
+    assert (entry.request_id, entry.kind) == ("goes on", ScheduledKind.RESUMED)
+    assert (entry.num_computed_tokens, entry.num_scheduled_tokens) == (0, 9)
+    assert entry.samples

@@ -138,6 +138,7 @@ typedef struct pinfer_engine_options {
   double gpu_memory_utilization; /* (0, 1]: share of a GPU's memory to take; 0.9 */
   int64_t max_cuda_graph_seqs; /* on a GPU steps of as many requests are recorded; 256; 0 = none */
   const char* cpus; /* to bind compute threads to: "0-3,8", or "node:0"; NULL or "" = to none */
+  int64_t async_scheduling; /* 1: the next step is scheduled while one runs; 0 */
 } pinfer_engine_options;
 
 /* Defaults. struct_size: sizeof(pinfer_engine_options). Any thread. */

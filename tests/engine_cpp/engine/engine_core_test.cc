@@ -12,13 +12,15 @@ namespace {
 
 constexpr int32_t kVocab = 32;
 
-class EngineCoreTest : public testing::Test {
+// The parameter: whether scheduling is asynchronous.
+class EngineCoreTest : public testing::TestWithParam<bool> {
  protected:
   EngineCoreTest() {
     EngineConfig config;
     config.max_model_len = 128;
     config.num_blocks = 16;
     config.max_num_batched_tokens = 80;
+    config.async_scheduling = GetParam();
     auto executor = std::make_unique<FakeExecutor>(kVocab);
     executor_ = executor.get();
     core_ = std::make_unique<EngineCore>(config, uniform_kv_cache_config(1, config.block_size),
@@ -64,7 +66,7 @@ class EngineCoreTest : public testing::Test {
   std::map<std::string, std::vector<TokenLogprobs>> prompt_logprobs_, logprobs_;
 };
 
-TEST_F(EngineCoreTest, GeneratesToLengthAndToEnd) {
+TEST_P(EngineCoreTest, GeneratesToLengthAndToEnd) {
   add("a", {10, 11, 12}, 4);
   add("b", {30}, 20);  // 31, 0, 1, 2 = end
   run();
@@ -75,7 +77,7 @@ TEST_F(EngineCoreTest, GeneratesToLengthAndToEnd) {
   EXPECT_EQ(core_->stats().num_free_blocks, core_->stats().num_usable_blocks);
 }
 
-TEST_F(EngineCoreTest, BadLogitsEndTheirRequestAlone) {
+TEST_P(EngineCoreTest, BadLogitsEndTheirRequestAlone) {
   add("a", {10}, 6);
   add("b", {20}, 6);
   executor_->bad_request = "a";
@@ -85,7 +87,7 @@ TEST_F(EngineCoreTest, BadLogitsEndTheirRequestAlone) {
   EXPECT_EQ(ids_["b"], (std::vector<int32_t>{21, 22, 23, 24, 25, 26}));
 }
 
-TEST_F(EngineCoreTest, AFailedStepEndsItsRequestsAndTheEngineGoesOn) {
+TEST_P(EngineCoreTest, AFailedStepEndsItsRequestsAndTheEngineGoesOn) {
   add("a", {10}, 6);
   executor_->fail_next = true;
   take(core_->step());
@@ -100,7 +102,7 @@ TEST_F(EngineCoreTest, AFailedStepEndsItsRequestsAndTheEngineGoesOn) {
 // One logit is 1, the others 0.
 const double kLogSum = std::log(std::exp(1.0) + kVocab - 1);
 
-TEST_F(EngineCoreTest, ScoresPromptsOverSeveralStepsAndDespiteTheCache) {
+TEST_P(EngineCoreTest, ScoresPromptsOverSeveralStepsAndDespiteTheCache) {
   SamplingParams params;
   params.prompt_logprobs = 1;
   params.logprobs = 2;
@@ -125,7 +127,7 @@ TEST_F(EngineCoreTest, ScoresPromptsOverSeveralStepsAndDespiteTheCache) {
   }
 }
 
-TEST_F(EngineCoreTest, APromptThatCannotBeScoredEndsAlone) {
+TEST_P(EngineCoreTest, APromptThatCannotBeScoredEndsAlone) {
   SamplingParams params;
   params.prompt_logprobs = 0;
   executor_->bad_request = "a";
@@ -138,7 +140,7 @@ TEST_F(EngineCoreTest, APromptThatCannotBeScoredEndsAlone) {
   EXPECT_EQ(core_->stats().num_free_blocks, core_->stats().num_usable_blocks);
 }
 
-TEST_F(EngineCoreTest, PreemptedPromptsAreScoredOnce) {
+TEST_P(EngineCoreTest, PreemptedPromptsAreScoredOnce) {
   SamplingParams params;
   params.prompt_logprobs = 0;
   // Together they outgrow the 15 blocks, so that one of them is computed again.
@@ -158,6 +160,7 @@ class EmbeddingCoreTest : public EngineCoreTest {
     config.max_model_len = 128;
     config.num_blocks = 16;
     config.max_num_batched_tokens = 80;
+    config.async_scheduling = GetParam();
     config.long_prefill_token_threshold = long_prefill_token_threshold;
     auto executor = std::make_unique<FakeExecutor>(kVocab);
     executor_ = executor.get();
@@ -194,7 +197,7 @@ class EmbeddingCoreTest : public EngineCoreTest {
   std::map<std::string, int32_t> num_cached_;
 };
 
-TEST_F(EmbeddingCoreTest, TheLastTokenOrTheMeanOverSeveralSteps) {
+TEST_P(EmbeddingCoreTest, TheLastTokenOrTheMeanOverSeveralSteps) {
   std::vector<int32_t> tokens(128, 2);  // as long as the context, longer than a step
   tokens.back() = 30;
   for (const char* id : {"last", "last again"}) add(id, tokens, PoolingMode::LAST);
@@ -215,7 +218,7 @@ TEST_F(EmbeddingCoreTest, TheLastTokenOrTheMeanOverSeveralSteps) {
   EXPECT_EQ(embeddings_["mean again"], embeddings_["mean"]);
 }
 
-TEST_F(EmbeddingCoreTest, PreemptedMeansBeginAgain) {
+TEST_P(EmbeddingCoreTest, PreemptedMeansBeginAgain) {
   make(20);  // all of them at once, which the cache cannot hold to their end
   for (const char* id : {"a", "b", "c", "d"}) {
     add(id, std::vector<int32_t>(100, id[0] - 'a' + 1), PoolingMode::MEAN);
@@ -227,22 +230,25 @@ TEST_F(EmbeddingCoreTest, PreemptedMeansBeginAgain) {
   EXPECT_GT(core_->stats().num_preemptions, 0);
 }
 
-TEST_F(EmbeddingCoreTest, AFailedOneEndsAloneAndAnAbortedOneLeavesNothing) {
+TEST_P(EmbeddingCoreTest, AFailedOneEndsAloneAndAnAbortedOneLeavesNothing) {
   executor_->bad_request = "bad";
   add("bad", {4, 5}, PoolingMode::LAST);
   add("good", {4, 5}, PoolingMode::LAST);
   add("aborted", std::vector<int32_t>(128, 9), PoolingMode::MEAN);
   step();
+  if (GetParam()) step();
   EXPECT_EQ(reasons_["bad"], "error");
   EXPECT_EQ(embeddings_["good"], (std::vector<float>{5, 1}));
   const std::string ids[] = {"aborted"};
   EXPECT_EQ(core_->finish_requests(ids, RequestStatus::FINISHED_ABORTED).size(), 1u);
-  add("aborted", {3}, PoolingMode::MEAN);  // the same id begins anew
+  // The same id begins anew, unless a step that names it runs.
+  const std::string id = GetParam() ? "another" : "aborted";
+  add(id, {3}, PoolingMode::MEAN);
   run();
-  EXPECT_EQ(embeddings_["aborted"], (std::vector<float>{3, 1}));
+  EXPECT_EQ(embeddings_[id], (std::vector<float>{3, 1}));
 }
 
-TEST_F(EmbeddingCoreTest, RefusesWhatIsLongerThanTheContext) {
+TEST_P(EmbeddingCoreTest, RefusesWhatIsLongerThanTheContext) {
   RequestOptions options;
   options.pooling = PoolingParams();
   const Status refused = core_->add_request(std::make_unique<Request>(
@@ -250,7 +256,7 @@ TEST_F(EmbeddingCoreTest, RefusesWhatIsLongerThanTheContext) {
   EXPECT_EQ(refused.code(), StatusCode::INVALID_ARGUMENT);
 }
 
-TEST_F(EngineCoreTest, AbortFreesEverything) {
+TEST_P(EngineCoreTest, AbortFreesEverything) {
   add("a", std::vector<int32_t>(40, 9), 20);
   take(core_->step());
   const std::string ids[] = {"a", "unknown"};
@@ -259,6 +265,69 @@ TEST_F(EngineCoreTest, AbortFreesEverything) {
   run();
   EXPECT_EQ(core_->stats().num_free_blocks, core_->stats().num_usable_blocks);
 }
+
+// Of one request with three tokens.
+TEST_P(EngineCoreTest, TheNextStepIsPreparedWhileOneRuns) {
+  add("a", {10}, 3);
+  run();
+  EXPECT_EQ(executor_->calls, GetParam()
+                                  ? "prepare start prepare wait start prepare wait start wait "
+                                  : "prepare start wait prepare start wait prepare start wait ");
+}
+
+// Also of one that entered while the step ran, and had hit what the step was to write.
+TEST_P(EngineCoreTest, AStepThatFailsWhileItRunsEndsItsRequestsAlone) {
+  const std::vector<int32_t> prompt(40, 9);
+  add("a", prompt, 20);
+  add("gone", {20}, 20);
+  take(core_->step());
+  const std::string ids[] = {"gone"};
+  take(core_->finish_requests(ids, RequestStatus::FINISHED_ABORTED));
+  add("b", prompt, 3);
+  executor_->fail_next_wait = true;
+  take(core_->step());
+  EXPECT_EQ(core_->step_error().message(), "the device broke");
+  EXPECT_EQ(reasons_["a"], "error");
+  EXPECT_EQ(reasons_["gone"], "abort");
+  EXPECT_EQ(core_->stats().num_cached_blocks, 0) << "nothing in the cache is trusted";
+  if (!GetParam()) {  // both are in the step that fails
+    EXPECT_EQ(reasons_["b"], "error");
+    return;
+  }
+  run();
+  EXPECT_EQ(ids_["b"], (std::vector<int32_t>{10, 11, 12}));
+  EXPECT_EQ(reasons_["b"], "length");
+  EXPECT_EQ(core_->stats().num_free_blocks, core_->stats().num_usable_blocks);
+}
+
+// The tokens of the step before are not lost with the one that cannot be started.
+TEST_P(EngineCoreTest, AStepThatDoesNotStartLeavesTheTokensOfTheOneBefore) {
+  add("a", {10}, 9);
+  add("b", {31, 0, 1}, 9);  // ends with its first token, 2
+  take(core_->step());
+  executor_->fail_next = true;
+  take(core_->step());
+  EXPECT_EQ(ids_["a"], (std::vector<int32_t>{11}));
+  EXPECT_EQ(reasons_["a"], "error");
+  EXPECT_EQ(reasons_["b"], "stop");
+  run();
+  EXPECT_EQ(core_->stats().num_free_blocks, core_->stats().num_usable_blocks);
+}
+
+TEST_P(EngineCoreTest, WhatIsComputedBehindAnEndIsThrownAway) {
+  add("a", {30}, 20);  // 31, 0, 1, 2 = end
+  add("b", {10}, 8);
+  run();
+  EXPECT_EQ(ids_["a"], (std::vector<int32_t>{31, 0, 1, 2}));
+  EXPECT_EQ(reasons_["a"], "stop");
+  EXPECT_EQ(ids_["b"], (std::vector<int32_t>{11, 12, 13, 14, 15, 16, 17, 18}));
+  EXPECT_EQ(core_->stats().num_free_blocks, core_->stats().num_usable_blocks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Scheduling, EngineCoreTest, testing::Bool(),
+                         [](const auto& each) { return each.param ? "Async" : "Sync"; });
+INSTANTIATE_TEST_SUITE_P(Scheduling, EmbeddingCoreTest, testing::Bool(),
+                         [](const auto& each) { return each.param ? "Async" : "Sync"; });
 
 }  // namespace
 }  // namespace pinfer

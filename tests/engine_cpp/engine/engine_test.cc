@@ -31,7 +31,8 @@ size_t num_entries(const char* directory) {
       std::distance(fs::directory_iterator(directory), fs::directory_iterator()));
 }
 
-class EngineTest : public testing::Test {
+// The parameter: whether scheduling is asynchronous.
+class EngineTest : public testing::TestWithParam<bool> {
  protected:
   static void SetUpTestSuite() { bundle_ = new std::string(make_text_bundle()); }
   static void TearDownTestSuite() {
@@ -45,6 +46,7 @@ class EngineTest : public testing::Test {
     options.config.num_blocks = 40;
     options.config.max_num_seqs = 8;
     options.config.max_num_batched_tokens = 64;
+    options.config.async_scheduling = GetParam();
     options.max_queue = max_queue;
     auto executor = std::make_unique<FakeExecutor>(200);
     executor_ = executor.get();
@@ -82,7 +84,7 @@ class EngineTest : public testing::Test {
 
 std::string* EngineTest::bundle_ = nullptr;
 
-TEST_F(EngineTest, GeneratesWhatTheModelSays) {
+TEST_P(EngineTest, GeneratesWhatTheModelSays) {
   const std::unique_ptr<Engine> engine = open();
   const Result<RequestHandle> handle = engine->submit(request(5, 3));
   ASSERT_TRUE(handle.ok()) << handle.status().message();
@@ -91,7 +93,7 @@ TEST_F(EngineTest, GeneratesWhatTheModelSays) {
   EXPECT_EQ(all.finish_reason, "length");
 }
 
-TEST_F(EngineTest, AFailedStepEndsItsRequestsWithItsReason) {
+TEST_P(EngineTest, AFailedStepEndsItsRequestsWithItsReason) {
   const std::unique_ptr<Engine> engine = open();
   executor_->fail_next = true;
   const Result<RequestHandle> failed = engine->submit(request(5, 3));
@@ -104,7 +106,7 @@ TEST_F(EngineTest, AFailedStepEndsItsRequestsWithItsReason) {
   EXPECT_EQ(read_all(next.value()).finish_reason, "length");
 }
 
-TEST_F(EngineTest, AFullQueueRefuses) {
+TEST_P(EngineTest, AFullQueueRefuses) {
   const std::unique_ptr<Engine> engine = open(/*max_queue=*/2);
   std::vector<RequestHandle> handles;
   int num_refused = 0;
@@ -121,7 +123,7 @@ TEST_F(EngineTest, AFullQueueRefuses) {
   for (const RequestHandle& handle : handles) EXPECT_EQ(read_all(handle).finish_reason, "length");
 }
 
-TEST_F(EngineTest, FiveHundredAbortsLeaveNothing) {
+TEST_P(EngineTest, FiveHundredAbortsLeaveNothing) {
   const std::unique_ptr<Engine> engine = open();
   std::minstd_rand random(1);
   std::vector<RequestHandle> handles;
@@ -140,7 +142,7 @@ TEST_F(EngineTest, FiveHundredAbortsLeaveNothing) {
   EXPECT_EQ(metrics.finished_abort + metrics.finished_length, 500);
 }
 
-TEST_F(EngineTest, EightThreadsSubmitReadAndAbort) {
+TEST_P(EngineTest, EightThreadsSubmitReadAndAbort) {
   const std::unique_ptr<Engine> engine = open();
   std::atomic<int> num_wrong = 0;
   std::vector<std::thread> threads;
@@ -175,7 +177,7 @@ TEST_F(EngineTest, EightThreadsSubmitReadAndAbort) {
 }
 
 // Opened and closed with requests waiting, running, half read, and aborted. PINFER_SOAK: how often.
-TEST_F(EngineTest, OpeningAndClosingLeavesNothing) {
+TEST_P(EngineTest, OpeningAndClosingLeavesNothing) {
   const char* given = std::getenv("PINFER_SOAK");
   const int num_rounds = given == nullptr ? 50 : std::atoi(given);
   open()->shutdown();  // what the first one sets up for good
@@ -207,6 +209,9 @@ TEST_F(EngineTest, OpeningAndClosingLeavesNothing) {
   EXPECT_EQ(num_entries("/proc/self/fd"), num_files);
   EXPECT_EQ(num_entries("/proc/self/task"), num_threads);
 }
+
+INSTANTIATE_TEST_SUITE_P(Scheduling, EngineTest, testing::Bool(),
+                         [](const auto& each) { return each.param ? "Async" : "Sync"; });
 
 }  // namespace
 }  // namespace pinfer

@@ -1,5 +1,5 @@
-// An Executor without a model: after token t the best token is t + 1. Fails, or gives logits that
-// are not finite, where told to.
+// An Executor without a model: after token t the best token is t + 1. Fails, when a step is started
+// or when it is waited for, or gives logits that are not finite, where told to.
 #pragma once
 
 #include <atomic>
@@ -16,15 +16,28 @@ class FakeExecutor final : public Executor {
  public:
   explicit FakeExecutor(int32_t vocab_size) : vocab_size_(vocab_size) {}
 
+  Status prepare_inputs(const SchedulerOutput& scheduler_output) override {
+    if (scheduler_output.total_num_scheduled_tokens > 0) calls += "prepare ";
+    return Status();
+  }
+
   Status execute_model(const SchedulerOutput& scheduler_output) override {
+    if (scheduler_output.total_num_scheduled_tokens > 0) calls += "start ";
     if (fail_next.exchange(false)) return Status::internal("the model broke");
     tokens_.clear();
+    sampled_rows_ = scheduler_output.sampled_rows();
     for (const ScheduledRequest& request : scheduler_output.scheduled_requests) {
       for (const int32_t id : request.token_ids) {
         tokens_.emplace_back(id, request.request_id == bad_request);
       }
     }
     return Status();
+  }
+
+  Result<Logits> sampled_logits() override {
+    if (!tokens_.empty()) calls += "wait ";
+    if (fail_next_wait.exchange(false)) return Status::internal("the device broke");
+    return compute_logits(sampled_rows_);
   }
 
   Result<Logits> compute_logits(std::span<const int32_t> rows) override {
@@ -50,12 +63,14 @@ class FakeExecutor final : public Executor {
     return HiddenStates{states_.data(), static_cast<int32_t>(rows.size()), 2};
   }
 
-  std::atomic<bool> fail_next = false;
+  std::atomic<bool> fail_next = false, fail_next_wait = false;
+  std::string calls;  // of steps that have tokens
   std::string bad_request;
 
  private:
   const int32_t vocab_size_;
   std::vector<std::pair<int32_t, bool>> tokens_;  // of the step: id, of the bad request
+  std::vector<int32_t> sampled_rows_;
   std::vector<float> logits_, states_;
 };
 

@@ -26,7 +26,9 @@ TEST(InputBatch, FlattensRequestsInScheduleOrder) {
       scheduled("b", ScheduledKind::NEW, 4, {9, 8}, {7, 5}, false),
   };
   batch.update(step);
-  EXPECT_EQ(batch.token_ids, (AlignedVector<int32_t>{1, 2, 3, 4, 5, 9, 8}));
+  std::vector<int32_t> token_ids(static_cast<size_t>(batch.num_tokens()));
+  InputBatch::copy_token_ids(step, token_ids.data());
+  EXPECT_EQ(token_ids, (std::vector<int32_t>{1, 2, 3, 4, 5, 9, 8}));
   EXPECT_EQ(batch.positions, (AlignedVector<int32_t>{0, 1, 2, 3, 4, 4, 5}));
   EXPECT_EQ(batch.groups[0].slot_mapping, (AlignedVector<int64_t>{28, 29, 30, 31, 12, 20, 21}));
   EXPECT_EQ(batch.groups[0].block_table, (AlignedVector<int32_t>{7, 3, 7, 5}));

@@ -72,6 +72,7 @@ Status run(const std::string& path, int threads, int64_t num_blocks,
   while (std::getline(std::cin, line)) {
     const auto json = nlohmann::json::parse(line);
     const pinfer::SchedulerOutput step = read_step(json);
+    PINFER_RETURN_IF_ERROR(runner.prepare_inputs(step));
     PINFER_RETURN_IF_ERROR(runner.execute_model(step));
     PINFER_ASSIGN_OR_RETURN(const pinfer::Logits logits,
                             runner.compute_logits(json.value("rows", step.sampled_rows())));

@@ -225,5 +225,49 @@ TEST(SchedulerTest, Stats) {
   EXPECT_FALSE(scheduler.reset_prefix_cache());
 }
 
+TEST(SchedulerTest, SampledTokensTakeThePlaceOfPlaceholders) {
+  Scheduler scheduler(make_config());
+  for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(scheduler.add_request(make_request(id)).ok());
+  const SchedulerOutput& first = scheduler.schedule();
+  SchedulerOutput& second = scheduler.schedule();
+  ASSERT_EQ(second.scheduled_requests.size(), 3U);
+  EXPECT_EQ(second.scheduled_requests[0].token_ids, (std::vector<int32_t>{kPlaceholderTokenId}));
+  // b ends; what is computed for it must be a token.
+  const std::vector<SampledToken> tokens = {{"a", 7, false}, {"b", -1, true}, {"c", 9, false}};
+  second.put_sampled_tokens(tokens);
+  EXPECT_EQ(second.scheduled_requests[0].token_ids, (std::vector<int32_t>{7}));
+  EXPECT_EQ(second.scheduled_requests[1].token_ids, (std::vector<int32_t>{0}));
+  EXPECT_EQ(second.scheduled_requests[2].token_ids, (std::vector<int32_t>{9}));
+  const auto& outputs = scheduler.update_from_output(first, {tokens, {}, {}});
+  ASSERT_EQ(outputs.size(), 3U);
+  EXPECT_EQ(outputs[0].finish_reason, "");
+  EXPECT_EQ(outputs[1].finish_reason, "error");
+  EXPECT_EQ(outputs[2].new_token_ids, (std::vector<int32_t>{9}));
+}
+
+TEST(SchedulerTest, AFailedStepEndsItsRequestsAndLeavesNothingInTheCache) {
+  Scheduler scheduler(make_config());
+  ASSERT_TRUE(scheduler.add_request(make_request("fails", 9)).ok());
+  ASSERT_TRUE(scheduler.add_request(make_request("gone", 8)).ok());
+  const SchedulerOutput& first = scheduler.schedule();
+  scheduler.finish_requests(Ids{"gone"}, RequestStatus::FINISHED_ABORTED);
+  ASSERT_TRUE(scheduler.add_request(make_request("goes on", 9)).ok());
+  // Is not to run: it goes on from what the first was to write.
+  const SchedulerOutput& second = scheduler.schedule();
+  ASSERT_EQ(second.scheduled_requests.size(), 2U);
+  EXPECT_EQ(second.scheduled_requests[1].num_computed_tokens, 8);
+  EXPECT_EQ(ids_of(scheduler.fail_step(first)), Ids{"fails"});
+  EXPECT_EQ(scheduler.stats().num_cached_blocks, 0);
+  EXPECT_EQ(scheduler.stats().num_free_blocks, scheduler.stats().num_usable_blocks);
+  const SchedulerOutput& third = scheduler.schedule();
+  EXPECT_EQ(third.preempted_request_ids, Ids{"goes on"});
+  EXPECT_EQ(third.finished_request_ids, (Ids{"fails"}));
+  const SchedulerOutput& fourth = scheduler.schedule();
+  ASSERT_EQ(fourth.scheduled_requests.size(), 1U);
+  EXPECT_EQ(fourth.scheduled_requests[0].kind, ScheduledKind::RESUMED);
+  EXPECT_EQ(fourth.scheduled_requests[0].num_scheduled_tokens(), 9);
+  EXPECT_TRUE(fourth.scheduled_requests[0].samples);
+}
+
 }  // namespace
 }  // namespace pinfer
