@@ -6,15 +6,17 @@ set -euo pipefail
 
 [ $# -eq 2 ] || { echo "usage: $0 ARCHITECTURE FOLDER" >&2; exit 2; }
 architecture=$1 folder=$2
-packages="libssl-dev libgtest-dev nlohmann-json3-dev"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/{lists,cache/archives}/partial
-apt=(apt-get -qq -o "APT::Architecture=$architecture" -o "APT::Architectures=$architecture"
-     -o "Dir::State::Lists=$work/lists" -o "Dir::Cache=$work/cache" -o Dir::State::status=/dev/null
-     -o APT::Sandbox::User="$(id -un)")
-"${apt[@]}" update
-(cd "$work" && "${apt[@]}" download $packages)
+options=(-qq -o "APT::Architecture=$architecture" -o "APT::Architectures=$architecture"
+         -o "Dir::State::Lists=$work/lists" -o "Dir::Cache=$work/cache" -o Dir::State::status=/dev/null
+         -o APT::Sandbox::User="$(id -un)")
+apt-get "${options[@]}" update
+# libboost-dev is the name of the release's own version.
+boost=$(apt-cache "${options[@]}" depends libboost-dev | sed -n 's/^ *Depends: //p')
+packages="$boost libcli11-dev libgtest-dev libssl-dev nlohmann-json3-dev"
+(cd "$work" && apt-get "${options[@]}" download $packages)
 mkdir -p "$folder"
 for package in "$work"/*.deb; do dpkg-deb -x "$package" "$folder"; done
 echo "$folder: $packages ($architecture)"

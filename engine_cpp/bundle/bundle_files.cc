@@ -8,7 +8,13 @@ Result<BundleFiles> BundleFiles::open(const std::string& path) {
   struct stat info{};
   if (::stat(path.c_str(), &info) != 0) return Status::not_found(path + ": no such bundle");
   BundleFiles files(path);
-  if (S_ISDIR(info.st_mode)) return files;
+  if (S_ISDIR(info.st_mode)) {
+    if (::stat((path + "/config.json").c_str(), &info) == 0 &&
+        ::stat((path + "/manifest.json").c_str(), &info) != 0) {
+      return Status::not_found(path + ": not a bundle: a model, which pinfer-export makes one of");
+    }
+    return files;
+  }
   if (!S_ISREG(info.st_mode)) return Status::not_found(path + ": not a bundle");
   PINFER_ASSIGN_OR_RETURN(files.archive_, MappedFile::open(path));
   Result<std::map<std::string, ArchiveEntry>> entries = read_archive(files.archive_->bytes(), path);

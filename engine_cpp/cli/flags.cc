@@ -41,6 +41,12 @@ void name_environment(CLI::App* app) {
   }
 }
 
+bool has_command(const CLI::App& app, const std::string& name) {
+  const std::vector<const CLI::App*> commands = app.get_subcommands(nullptr);
+  return std::any_of(commands.begin(), commands.end(),
+                     [&](const CLI::App* command) { return command->get_name() == name; });
+}
+
 void add_bundle(CLI::App* command, std::string* bundle) {
   if (own_bundle()) {
     *bundle = *own_bundle();

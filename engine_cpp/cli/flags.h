@@ -64,6 +64,9 @@ struct SamplingFlags {
 // Gives every flag of every command its environment variable; call it once all are declared.
 void name_environment(CLI::App* app);
 
+// Whether the program has a command of this name.
+bool has_command(const CLI::App& app, const std::string& name);
+
 // The positional argument alone, for commands without engine settings. A program that carries a
 // bundle takes none: it is that one.
 void add_bundle(CLI::App* command, std::string* bundle);

@@ -60,6 +60,11 @@ int main(int argc, char** argv) {
   try {
     std::vector<std::string> arguments(argv + 1, argv + argc);
     cli::add_default_command(app, &arguments);
+    // CLI11 would say that a command is missing.
+    if (!arguments.empty() && !arguments[0].starts_with('-') &&
+        !cli::has_command(app, arguments[0])) {
+      throw CLI::ParseError(arguments[0] + ": no such command", CLI::ExitCodes::ExtrasError);
+    }
     // CLI11 takes them from the back.
     std::reverse(arguments.begin(), arguments.end());
     hide_keys(argc, argv);

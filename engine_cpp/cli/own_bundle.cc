@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "cli/flags.h"
+
 namespace pinfer::cli {
 namespace {
 
@@ -43,9 +45,7 @@ void add_default_command(const CLI::App& app, std::vector<std::string>* argument
   }
   const std::string& first = arguments->front();
   if (app.get_option_no_throw(first) != nullptr) return;  // --help, --version
-  for (const CLI::App* command : app.get_subcommands(nullptr)) {
-    if (command->get_name() == first) return;
-  }
+  if (has_command(app, first)) return;
   arguments->insert(arguments->begin(), "run");
 }
 

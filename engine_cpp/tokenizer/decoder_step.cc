@@ -96,7 +96,7 @@ class WordPieceDecoderStep : public DecoderStep {
       if (text->starts_with(prefix_)) {
         text->erase(0, prefix_.size());
       } else {
-        text->insert(0, " ");
+        text->insert(text->begin(), ' ');
       }
     }
     if (!cleans_up_) return;
@@ -126,7 +126,7 @@ class WordPieceDecoderStep : public DecoderStep {
 class SeparateDecoderStep : public DecoderStep {
  public:
   void apply(bool is_first, std::string* text) const override {
-    if (!is_first) text->insert(0, " ");
+    if (!is_first) text->insert(text->begin(), ' ');
   }
 };
 

@@ -42,11 +42,14 @@ def test_usage_errors_exit_with_2(pinfer, tied_bundle):
         result = run(pinfer, *arguments)
         assert result.returncode == 2, arguments
         assert last_line(result.stderr).startswith("pinfer: error: "), result.stderr
+    unknown = last_line(run(pinfer, "frobnicate", tied_bundle).stderr)
+    assert unknown == "pinfer: error: frobnicate: no such command"
 
 
-def test_refusals_exit_with_1(pinfer, tied_bundle, tmp_path):
+def test_refusals_exit_with_1(pinfer, tied_bundle, tied_checkpoint, tmp_path):
     cases = (
         (["run", tmp_path / "nothing", "-p", "x"], "no such bundle"),
+        (["run", tied_checkpoint, "-p", "x"], "tied: not a bundle: a model, which pinfer-export"),
         (["run", tied_bundle, "-p", "x", "--num-blocks", "3"], "--num-blocks 3"),
         (["run", tied_bundle, "-p", "x", "--cpus", "0-"], "cpus: expected CPUs as 0-3,8"),
         (["run", tied_bundle, "-p", "x", "--cpus", "4095"], "cpus: expected CPUs that this"),

@@ -1,32 +1,59 @@
-"""Commands of docs/deploy.md, run as a reader would.
+"""Commands of the pages in docs/, run as a reader would.
 
 A block of them stands behind a line `<!-- run: PLACE -->`; the places are the tests'. A command
-that serves runs in the background until the block ends, on a free port in place of its own.
+that serves runs in the background until the block ends, on a free port in place of its own. A block
+of Python is one command.
 """
 
+import os
 import re
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from unit_checks import wait_until_healthy
 
-MANUAL = Path(__file__).parents[2] / "docs" / "deploy.md"
-BLOCK = re.compile(r"^<!-- run: ([\w-]+) -->\n```sh\n(.*?)^```", re.M | re.S)
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^<!-- run: ([\w-]+) -->\n```(sh|python)\n(.*?)^```", re.M | re.S)
 SERVES = re.compile(r" serve\b.*--port (\d+)")
 
 
-def blocks() -> list[tuple[str, list[str]]]:
-    """(place, commands) of every block, in order."""
-    return [(place, text.splitlines()) for place, text in BLOCK.findall(MANUAL.read_text())]
+def blocks(page: str) -> list[tuple[str, list[str]]]:
+    """(place, commands) of every block of docs/PAGE.md, in order."""
+    found = BLOCK.findall((DOCS / f"{page}.md").read_text())
+    return [
+        (place, text.splitlines() if language == "sh" else [f"python - <<'END'\n{text}END"])
+        for place, language, text in found
+    ]
 
 
-def commands_for(place: str) -> list[list[str]]:
-    found = [lines for name, lines in blocks() if name == place]
-    assert found, f"{MANUAL} has no commands for {place}"
+def commands_for(page: str, place: str) -> list[list[str]]:
+    found = [lines for name, lines in blocks(page) if name == place]
+    assert found, f"docs/{page}.md has no commands for {place}"
     return found
+
+
+def check_places(page: str, places: set[str]) -> None:
+    """Every block of commands says where it runs, and these places have a test."""
+    assert {place for place, _ in blocks(page)} == places
+    marks = re.findall(r"^```\w", (DOCS / f"{page}.md").read_text(), re.M)
+    assert len(marks) == len(blocks(page))
+
+
+def shell_in(folder: Path) -> Callable[[str], subprocess.Popen]:
+    """Starts commands in a folder, the exporter and the program on the path."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    def start(command: str) -> subprocess.Popen:
+        return subprocess.Popen(
+            ["bash", "-c", command], cwd=folder, stdin=subprocess.DEVNULL, stdout=-1, stderr=-1,
+            text=True, env={**os.environ, "PATH": path},
+        )  # fmt: skip
+
+    return start
 
 
 def free_port() -> str:

@@ -64,7 +64,7 @@ def root(run, packages, tmp_path_factory):
     [package] = packages.glob("pinfer_*.deb")
     shutil.copy(package, root / "root" / package.name)
     in_root(root, "apt-get", "update")
-    for lines in commands_for("debian-root"):
+    for lines in commands_for("deploy", "debian-root"):
         in_root(root, "bash", "-ec", "\n".join(["cd /root", *lines]))
     after = set(in_root(root, "dpkg-query", "-W", "-f", "${Package}\n").split())
     yield root, after - before
@@ -112,9 +112,9 @@ def test_commands_of_the_manual(root, chat_bundle):
             return subprocess.Popen(["bash", "-c", command], stdout=-1, stderr=-1, text=True)
         return confined("/usr/bin/bash", "-c", f"cd /srv; {command}", root=folder, env={})
 
-    for lines in commands_for("debian-user"):
+    for lines in commands_for("deploy", "debian-user"):
         assert '"object":"list"' in run_block(lines, start)[-1]
-    for lines in commands_for("systemd"):
+    for lines in commands_for("deploy", "systemd"):
         for line in lines:
             if line.startswith(("systemctl", "journalctl")):
                 print(f"not run, there is no service manager in a chroot: {line}")

@@ -4,6 +4,7 @@ Older processors are qemu's user mode emulation of x86-64, which has no AVX-512 
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -49,6 +50,41 @@ def test_avx2_is_enough_for_x86_64_v3(emulated, run, pinfer, chat_bundle):
     )  # fmt: skip
     answers = [json.loads(answer)["text"] for answer in batch.stdout.splitlines()]
     assert answers == [expected.removesuffix("\n")] * 2
+
+
+# Programs of tests/ops, without the sets of kernels that SIMDe emulates: those would be emulated
+# twice.
+OWN_SETS = "-*simde*:*avx512*"
+KERNEL_TESTS = [
+    "linear_kernel_test", "quantized_kernel_test", "attention_kernel_test", "moe_kernel_test",
+    "moe_test", "ops_test",
+]  # fmt: skip
+
+
+def kernel_sets_run(emulated, build_dir, processor: str, name: str) -> set[str]:
+    """Runs a program of tests/ops; the sets of kernels whose tests have passed."""
+    program = build_dir / "tests" / "ops" / name
+    result = emulated(processor, program, f"--gtest_filter={OWN_SETS}")
+    assert result.returncode == 0 and "[  PASSED  ]" in result.stdout, result.stdout[-3000:]
+    return set(re.findall(r"\[       OK \] \S+/(\w+)", result.stdout))
+
+
+@pytest.mark.parametrize(
+    ("processor", "sets"), [("Haswell", {"portable", "avx2"}), ("Nehalem", {"portable"})]
+)
+def test_experts_on_older_processors(emulated, build_dir, processor, sets):
+    """The quickest of the programs below; none runs kernels that the processor lacks."""
+    assert kernel_sets_run(emulated, build_dir, processor, "moe_kernel_test") == sets
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KERNEL_TESTS)
+@pytest.mark.parametrize(
+    ("processor", "sets"), [("Haswell", {"portable", "avx2"}), ("Nehalem", {"portable"})]
+)
+def test_kernels_on_older_processors(emulated, build_dir, processor, sets, name):
+    ran = kernel_sets_run(emulated, build_dir, processor, name)
+    assert ran == (set() if name == "ops_test" else sets)  # ops_test is about the best one
 
 
 @pytest.mark.slow

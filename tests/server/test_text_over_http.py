@@ -226,6 +226,14 @@ def test_template_refusals(serve, bundles):
             assert client.post(CHAT, json=body).status_code == 200
 
 
+def test_a_model_without_a_template(serve, bundles):
+    """400: trying again, as 503 would suggest, is of no use."""
+    with serve(bundles.successor("http-no-template", byte_level(), [])) as server:
+        with client_of(server) as client:
+            message = assert_error(client.post(CHAT, json={"messages": HI}), 400)
+            assert message == "the model has no chat template: use /v1/completions"
+
+
 def test_a_template_of_the_time(serve, bundles):
     template = "{{ strftime_now('%d %B %Y') }}|{{ date_string }}|{{ messages[0].content }}"
     bundle = bundles.successor("http-clock", byte_level(), [], chat_template=template)

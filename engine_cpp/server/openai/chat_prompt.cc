@@ -57,7 +57,13 @@ std::string render_chat_prompt(const Engine& engine, const Fields& body) {
     if (const auto value = body.boolean(name)) request[name] = *value;
   }
   if (const auto name = body.text("chat_template")) request["chat_template"] = *name;
-  return engine.render(to_json_text(request));
+  try {
+    return engine.render(to_json_text(request));
+  } catch (const Error& error) {
+    // A model without a template will not get one: 503, and trying again, would be of no use.
+    if (error.status() != PINFER_FAILED_PRECONDITION) throw;
+    throw ApiError(400, std::string(error.what()) + ": use /v1/completions", "messages");
+  }
 }
 
 }  // namespace pinfer::server

@@ -217,7 +217,7 @@ Value filter_xmlattr(RenderContext& context, const Value& input, Arguments& argu
     result += escaped(heap, key) + "=\"" + escaped(heap, value) + '"';
     heap.check_text_size(result.size());
   }
-  if (flag(bound[0], true) && !result.empty()) result.insert(0, " ");
+  if (flag(bound[0], true) && !result.empty()) result.insert(result.begin(), ' ');
   return make_string(heap, std::move(result));
 }
 

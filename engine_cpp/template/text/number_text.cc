@@ -126,7 +126,7 @@ std::string float_repr(double value) {
     std::string result = sign + digits.substr(0, 1);
     if (num_digits > 1) result += "." + digits.substr(1);
     std::string power = std::to_string(std::abs(exponent));
-    if (power.size() < 2) power.insert(0, "0");
+    if (power.size() < 2) power.insert(power.begin(), '0');
     return result + (exponent < 0 ? "e-" : "e+") + power;
   }
   if (exponent < 0)
