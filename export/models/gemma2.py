@@ -45,6 +45,8 @@ def read_spec(reader: ConfigReader, architecture: str) -> ModelSpec:
 def sandwich_layer(reader: ConfigReader, **changes: object) -> LayerSpec:
     """Gemma 2's and 3's layer."""
     require(reader, "use_bidirectional_attention", False, False)
+    # Published files have them beside hidden_activation and sliding_window, which count.
+    reader.ignore("hidden_act", "sliding_window_size")
     bias = boolean(reader, "attention_bias", False)
     return read_layer(
         reader,

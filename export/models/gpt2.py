@@ -36,6 +36,7 @@ def read_spec(reader: ConfigReader, architecture: str) -> ModelSpec:
     reader.ignore(
         "attn_pdrop", "summary_type", "summary_use_proj", "summary_activation", "n_ctx",
         "summary_proj_to_labels", "summary_first_dropout", "reorder_and_upcast_attn",
+        "n_special", "predict_special_tokens", "output_past",  # of the first releases
     )  # fmt: skip
     require(reader, "add_cross_attention", False, False)
     require(reader, "scale_attn_by_inverse_layer_idx", False, False)

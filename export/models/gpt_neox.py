@@ -24,6 +24,7 @@ NAMES = TensorNames(
 
 def read_spec(reader: ConfigReader, architecture: str) -> ModelSpec:
     reader.ignore("classifier_dropout", "is_decoder")
+    reader.ignore("attention_probs_dropout_prob", "hidden_dropout_prob")  # older names
     reader = reader.renamed(
         {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}
     )

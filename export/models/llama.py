@@ -10,7 +10,7 @@ from pinfer.export.models.spec import ConfigReader, ModelSpec
 def read_spec(reader: ConfigReader, architecture: str) -> ModelSpec:
     require(reader, "pretraining_tp", 1, 1)
     require(reader, "rope_interleaved", False, False)
-    reader.ignore("is_llama_config")
+    reader.ignore("is_llama_config", "max_sequence_length")  # of older conversions
     bias = boolean(reader, "attention_bias", False)
     layer = read_layer(
         reader,

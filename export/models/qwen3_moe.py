@@ -6,7 +6,13 @@ from dataclasses import replace
 
 from pinfer.export.models.decoder import read_layer, read_model
 from pinfer.export.models.qwen2_moe import sparse_layers
-from pinfer.export.models.settings import boolean, experts_per_token, positive_int, window
+from pinfer.export.models.settings import (
+    boolean,
+    experts_per_token,
+    positive_int,
+    require,
+    window,
+)
 from pinfer.export.models.spec import ConfigReader, ModelSpec
 
 
@@ -15,6 +21,9 @@ def read_spec(reader: ConfigReader, architecture: str) -> ModelSpec:
     switched_on = boolean(reader, "use_sliding_window", False)
     size = window(reader, 4096)
     reader.ignore("max_window_layers")  # the window is every layer's
+    require(reader, "use_qk_norm", True, True)
+    require(reader, "shared_expert_intermediate_size", 0, 0)
+    require(reader, "qkv_bias", False, False)
     dense = read_layer(
         reader,
         num_kv_heads=4,

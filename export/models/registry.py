@@ -67,6 +67,7 @@ BASE_MODELS = {
     "Gemma3TextModel": "Gemma3ForCausalLM",
     **{name.replace("ForCausalLM", "Model"): name for name in FAMILIES if "ForCausalLM" in name},
 }
+OLDER_NAMES = {"LLaMAForCausalLM": "LlamaForCausalLM"}  # of the first conversions
 
 
 def read_spec(checkpoint: Checkpoint, embeds: bool = False) -> ModelSpec:
@@ -74,6 +75,7 @@ def read_spec(checkpoint: Checkpoint, embeds: bool = False) -> ModelSpec:
     config = checkpoint.config
     names = config.get("architectures")
     name = names[0] if isinstance(names, list) and len(names) == 1 else None
+    name = OLDER_NAMES.get(name, name)
     if name in BASE_MODELS and not embeds:
         raise ExportError(
             f"{checkpoint.source}: architectures {names!r} has no head to generate text with"

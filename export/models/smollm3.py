@@ -11,6 +11,7 @@ from pinfer.export.models.spec import ConfigReader, ModelSpec
 
 
 def read_spec(reader: ConfigReader, architecture: str) -> ModelSpec:
+    reader.ignore("pretraining_tp", "max_window_layers")  # published, and read by no model code
     bias = boolean(reader, "attention_bias", False)
     layer = read_layer(
         reader,

@@ -123,7 +123,8 @@ class ConfigReader:
     """Reads the keys of config.json, remembers which were read, and refuses the others.
 
     A setting that nobody reads could change the numbers, so dropping it in silence is worse than
-    failing. Keys that never change inference (COMMON_KEYS) and empty values are let through.
+    failing. Keys that never change logits (COMMON_KEYS, GENERATION_KEYS) and empty values are let
+    through.
     """
 
     COMMON_KEYS = frozenset(
@@ -132,7 +133,21 @@ class ConfigReader:
         initializer_range attention_dropout hidden_dropout resid_pdrop embd_pdrop
         output_attentions output_hidden_states return_dict problem_type id2label label2id
         chunk_size_feed_forward is_encoder_decoder finetuning_task task_specific_params
-        gradient_checkpointing max_length name_or_path auto_map""".split()
+        gradient_checkpointing max_length name_or_path auto_map custom_pipelines
+        cache_implementation num_labels tokenizer_class model_max_length
+        unsloth_fixed unsloth_version""".split()
+    )
+    # How to generate is generation_config.json's; what older files say about it here, transformers
+    # drops too.
+    GENERATION_KEYS = frozenset(
+        """assistant_confidence_threshold assistant_lookbehind bad_words_ids begin_suppress_tokens
+        diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size
+        encoder_repetition_penalty epsilon_cutoff eta_cutoff exponential_decay_length_penalty
+        forced_bos_token_id forced_eos_token_id length_penalty min_length no_repeat_ngram_size
+        num_assistant_tokens num_assistant_tokens_schedule num_beam_groups num_beams
+        num_return_sequences output_scores prefix remove_invalid_values repetition_penalty
+        return_dict_in_generate suppress_tokens target_lookbehind temperature top_k top_p
+        typical_p""".split()
     )
 
     def __init__(self, source: str, config: Mapping[str, Any]) -> None:
@@ -178,7 +193,7 @@ class ConfigReader:
             key
             for key, value in self._config.items()
             if key not in self._read
-            and key not in self.COMMON_KEYS
+            and key not in self.COMMON_KEYS | self.GENERATION_KEYS
             and not key.startswith(("_", "transformers."))
             and value not in (None, False, {}, [])
         )

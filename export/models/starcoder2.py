@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pinfer.export.models.decoder import read_layer, read_model
-from pinfer.export.models.settings import boolean, positive_number, window
+from pinfer.export.models.settings import boolean, positive_number, require, window
 from pinfer.export.models.spec import ConfigReader, ModelSpec, TensorNames
 
 NAMES = TensorNames(up=("mlp.c_fc",), down="mlp.c_proj")
@@ -11,6 +11,14 @@ NAMES = TensorNames(up=("mlp.c_fc",), down="mlp.c_proj")
 
 def read_spec(reader: ConfigReader, architecture: str) -> ModelSpec:
     reader.ignore("residual_dropout", "embedding_dropout")
+    # Leftovers of an earlier model class in published files; hidden_act and norm_epsilon count.
+    require(reader, "norm_type", "layer_norm", "layer_norm")
+    require(reader, "mlp_type", "default", "default")
+    require(reader, "scale_attn_weights", True, True)
+    reader.ignore(
+        "activation_function", "layer_norm_epsilon", "attention_softmax_in_fp32",
+        "scale_attention_softmax_in_fp32",
+    )  # fmt: skip
     bias = boolean(reader, "use_bias", True)
     layer = read_layer(
         reader,
