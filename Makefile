@@ -108,6 +108,7 @@ sanitize: build-tests
 	PINFER_BINARY=build/cpu-asan/engine_cpp/cli/pinfer ASAN_OPTIONS=exitcode=99 \
 	  UBSAN_OPTIONS=exitcode=99:print_stacktrace=1 $(BIN)/python -m pytest -q tests/e2e/test_bundle_faults.py
 	PINFER_BUILD_DIR=build/cpu-asan $(SOAK)
+	PINFER_BUILD_DIR=build/cpu-asan $(BIN)/python -m pytest -q tests/cuda -k leave_nothing
 	cmake --preset cpu-tsan >/dev/null
 	cmake --build --preset cpu-tsan --target pinfer_threaded_tests
 	ctest --no-tests=error --test-dir build/cpu-tsan --output-on-failure -L threads

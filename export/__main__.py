@@ -62,7 +62,7 @@ class StageReport:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path),
+@click.option("-o", "--output", type=click.Path(path_type=Path),
               help="The bundle directory to write; with --standalone a file.")  # fmt: skip
 @click.option("--dtype", type=click.Choice(DTYPES),
               help="Of weights and cache; default: the checkpoint's.")  # fmt: skip
@@ -88,6 +88,8 @@ class StageReport:
                    " on later 8.x, others on their own alone.")  # fmt: skip
 @click.option("--backend", type=click.Choice(BACKENDS), default="inductor", show_default=True,
               help="What compiles the layers.")  # fmt: skip
+@click.option("--plan", is_flag=True,
+              help="Print how --backend tensorrt would divide layers; writes nothing.")  # fmt: skip
 @click.option("--cpu-isa", type=click.Choice(CPU_ISAS), default="x86-64-v3", show_default=True,
               help="Instruction set that the bundle is compiled for.")  # fmt: skip
 @click.option("--task", type=click.Choice(TASKS),
@@ -113,7 +115,7 @@ class StageReport:
 @click.version_option(version("pinfer"), prog_name=PROGRAM)
 def command(
     model: Path,
-    output: Path,
+    output: Path | None,
     dtype: str | None,
     quantize: str | None,
     group_size: str | None,
@@ -124,6 +126,7 @@ def command(
     device: str,
     cuda_archs: tuple[int, ...],
     backend: str,
+    plan: bool,
     cpu_isa: str,
     task: str | None,
     max_model_len: int | None,
@@ -136,13 +139,18 @@ def command(
     log_level: str,
 ) -> None:
     """Compile MODEL (a Hugging Face directory or a GGUF file) into a bundle."""
+    context = click.get_current_context()
+    if plan and backend != "tensorrt":
+        raise click.UsageError(f"--plan is for --backend tensorrt, and it is {backend}", context)
+    if output is None and not plan:
+        raise click.UsageError("Missing option '-o' / '--output'.", context)
     # torch takes seconds to import: --help and usage errors should not wait for it.
     from pinfer.export.evaluation import Evaluation
     from pinfer.export.exporter import export
 
     config = ExportConfig(
         model=model,
-        output=output,
+        output=output or Path(),
         dtype=dtype,
         quantize=quantize,
         group_size=None if group_size is None else int(group_size),
@@ -163,6 +171,11 @@ def command(
         verify=not no_verify,
         only=only,
     )
+    if plan:
+        from pinfer.export.tensorrt_plan import print_plan
+
+        print_plan(config)
+        return
     report = StageReport(Console(stderr=True, soft_wrap=True), log_level)
     started = time.monotonic()
     if standalone:

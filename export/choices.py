@@ -5,8 +5,10 @@ from __future__ import annotations
 from pinfer.export.checkpoint import Checkpoint
 from pinfer.export.config import (
     CPU_DTYPES,
+    CPU_KV_DTYPES,
     CPU_QUANTIZATIONS,
     CUDA_DTYPES,
+    CUDA_KV_DTYPES,
     CUDA_QUANTIZATIONS,
     GROUP_SIZES,
     ExportConfig,
@@ -126,7 +128,7 @@ def choose_max_model_len(
 
 
 def choose_kv_dtype(config: ExportConfig, dtype: str) -> str:
-    choices = (*CPU_DTYPES, "int8") if config.device == "cpu" else CUDA_DTYPES
+    choices = CPU_KV_DTYPES if config.device == "cpu" else CUDA_KV_DTYPES
     if config.kv_dtype is not None and config.kv_dtype not in choices:
         raise ExportError(
             f"--kv-dtype {config.kv_dtype}: on --device {config.device} it is"

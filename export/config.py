@@ -7,12 +7,14 @@ from pathlib import Path
 
 DEVICES = ("cpu", "cuda")
 DTYPES = ("float32", "bfloat16", "float16")
-KV_DTYPES = (*DTYPES, "int8")
+KV_DTYPES = (*DTYPES, "int8", "fp8")
 QUANTIZATIONS = ("int8", "int4", "fp8")
 # What one device can do of them.
 CPU_DTYPES = ("float32", "bfloat16")
+CPU_KV_DTYPES = (*CPU_DTYPES, "int8")
 CPU_QUANTIZATIONS = ("int8", "int4")
 CUDA_DTYPES = ("bfloat16", "float16")
+CUDA_KV_DTYPES = (*CUDA_DTYPES, "fp8")
 CUDA_QUANTIZATIONS = ("fp8", "int4")
 CUDA_ARCHS = (80, 86, 87, 89, 90, 100, 103, 120)
 DEFAULT_CUDA_ARCHS = (80, 90, 100)

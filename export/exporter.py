@@ -31,6 +31,7 @@ from pinfer.export.config import ExportConfig
 from pinfer.export.errors import ExportError
 from pinfer.export.evaluation import Windows, evaluate, read_windows
 from pinfer.export.gguf_file import read_gguf
+from pinfer.export.kv_scales import read_kv_scales, scale_entries, scale_warning
 from pinfer.export.model_dir import read_model_dir
 from pinfer.export.models.registry import read_spec
 from pinfer.export.models.spec import ModelSpec
@@ -50,8 +51,9 @@ from pinfer.export.weights import (
 from pinfer.runtime.bundle.manifest import FORMAT_VERSION
 
 BLOCK_SIZE = 16
+# fp8 are its bytes: Triton refuses tensors of that dtype for some architectures.
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8,
-                "float16": torch.float16}  # fmt: skip
+                "float16": torch.float16, "fp8": torch.uint8}  # fmt: skip
 ARTIFACT_BYTES = 16 << 20  # more than all artifacts of a bundle take, for the disk check
 
 # Called at the start of every stage with its name, and as it advances with (name, done, total).
@@ -83,7 +85,9 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
     max_model_len = choose_max_model_len(config, spec, checkpoint, pooling)
     weights = plan_weights(spec, checkpoint, formats, embeds)
     rotaries = [rotary.for_length(max_model_len) for rotary in spec.rotaries]
-    for warning in (*checkpoint.warnings, *weights.warnings):
+    kv_scales = read_kv_scales(spec, checkpoint)
+    of_scales = scale_warning(kv_dtype, kv_scales)
+    for warning in (*checkpoint.warnings, *weights.warnings, *filter(None, [of_scales])):
         progress(f"warning: {warning}", 0, 0)
     with BundleWriter(config.output, config.force) as writer:
         _check_disk(writer.folder, weights)
@@ -162,7 +166,10 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
             },
             "target": target.entry(),
             "providers": providers,
-            "kv_cache": {"dtype": kv_dtype, "block_size": BLOCK_SIZE},
+            "kv_cache": {
+                "dtype": "float8_e4m3fn" if kv_dtype == "fp8" else kv_dtype,
+                "block_size": BLOCK_SIZE,
+            },
             "artifacts": {entry.part.name: _artifact_entry(entry) for entry in compiled},
             "embedding": {
                 "weight": weights.embedding.name,
@@ -180,6 +187,7 @@ def export(config: ExportConfig, progress: Progress) -> dict[str, Any]:
                     "artifact": spec.kind_of_layer(i),
                     "rotary": spec.rotary_of_layer[i],
                     "sliding_window": spec.layers[i].sliding_window,
+                    **scale_entries(kv_dtype, kv_scales, i),
                     "weights": {constant: plan.name for constant, plan in layer.items()},
                 }
                 for i, layer in enumerate(weights.layers)

@@ -9,7 +9,7 @@ from pinfer.export.checkpoint import Checkpoint, NoTensors
 from pinfer.export.errors import ExportError
 from pinfer.export.json_file import read_json_object
 from pinfer.export.multimodal import is_multimodal, text_config, text_tensors
-from pinfer.export.quantized_checkpoint import QuantizedSource
+from pinfer.export.quantized_checkpoint import QuantizedSource, quantizes_cache_alone
 from pinfer.export.safetensors_file import SafetensorsSource
 from pinfer.export.template_tree import named_templates
 from pinfer.export.tokenizer_added_tokens import tokens_to_add, with_added_tokens
@@ -67,6 +67,8 @@ def _read_tensors(
     where = str(directory / "config.json")
     if not isinstance(quantization, dict):
         raise ExportError(f"{where}: quantization_config: expected an object")
+    if quantizes_cache_alone(where, quantization):
+        return source
     return QuantizedSource(source, where, quantization)
 
 

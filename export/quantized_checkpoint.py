@@ -375,7 +375,8 @@ def _read_layout(where: str, config: dict[str, Any]) -> Layout:
 
 def _compressed_layout(reader: _Settings, config: dict[str, Any]) -> Layout:
     stored_as = reader.expect("format", "int-quantized", "pack-quantized")
-    for key in ("kv_cache_scheme", "sparsity_config", "transform_config"):
+    _check_kv_cache_scheme(reader, config)
+    for key in ("sparsity_config", "transform_config"):
         value = config.get(key)
         if value and not (isinstance(value, dict) and value.get("format") == "dense"):
             reader.refuse(key, "nothing", value)
@@ -389,6 +390,32 @@ def _compressed_layout(reader: _Settings, config: dict[str, Any]) -> Layout:
     if stored_as == "int-quantized":
         return _CompressedIntegers(group_size)
     return _CompressedWords(bits, group_size)
+
+
+def quantizes_cache_alone(where: str, config: dict[str, Any]) -> bool:
+    """Whether a quantization_config of compressed-tensors is about the KV cache and no weight.
+    ExportError if its kv_cache_scheme is not supported."""
+    if str(config.get("quant_method", "")).lower() != "compressed-tensors":
+        return False
+    if config.get("config_groups") or not config.get("kv_cache_scheme"):
+        return False
+    _check_kv_cache_scheme(_Settings(where, config), config)
+    return True
+
+
+def _check_kv_cache_scheme(reader: _Settings, config: dict[str, Any]) -> None:
+    """What it says is in k_scale and v_scale of the layers (kv_scales.py)."""
+    scheme = config.get("kv_cache_scheme")
+    if not scheme:
+        return
+    if not isinstance(scheme, dict):
+        reader.refuse("kv_cache_scheme", "an object", scheme)
+    inner = _Settings(reader.where, scheme, "kv_cache_scheme.")
+    inner.expect("type", "float")
+    inner.expect("num_bits", 8)
+    inner.expect("strategy", "tensor", default="tensor")
+    inner.expect("dynamic", False, default=False)
+    inner.expect("symmetric", True, default=True)
 
 
 def _weight_arguments(where: str, stored_as: str, name: str, group: Any) -> tuple[int, int | None]:

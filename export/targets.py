@@ -25,6 +25,7 @@ from pinfer.runtime.layers.layer_spec import HeadSpec, LayerSpec
 from pinfer.runtime.weight_format import WeightFormat
 
 Warn = Callable[[str], None]
+TENSORRT_MODULES = ("torch_tensorrt", "tensorrt")
 
 
 class Target(Protocol):
@@ -171,19 +172,21 @@ class CudaTarget:
         yield runtime / "layers" / "cuda_modules.py"
 
 
-def _missing_for_tensorrt() -> str:
-    missing = [
-        name for name in ("torch_tensorrt", "tensorrt") if importlib.util.find_spec(name) is None
-    ]
+def missing_for_tensorrt() -> list[str]:
+    missing = [name for name in TENSORRT_MODULES if importlib.util.find_spec(name) is None]
     if not torch.cuda.is_available():
         missing.append("a GPU (TensorRT builds its engines on the one that they are for)")
-    needs = f"missing here: {', '.join(missing)}; and " if missing else ""
-    return f"{needs}pinfer has no engine for what it compiles yet"
+    return missing
 
 
 def choose_target(config: ExportConfig) -> Target:
     if config.backend == "tensorrt":
-        raise ExportError(f"--backend tensorrt: {_missing_for_tensorrt()}")
+        missing = missing_for_tensorrt()
+        needs = f"missing here: {', '.join(missing)}; and " if missing else ""
+        raise ExportError(
+            f"--backend tensorrt: {needs}pinfer has no engine for what it compiles yet"
+            " (--plan shows how a layer would be divided)"
+        )
     if config.device == "cpu":
         return CpuTarget(config.cpu_isa)
     check_cuda_options(config)

@@ -18,6 +18,7 @@ import torch
 
 from pinfer.export.checkpoint import Checkpoint
 from pinfer.export.errors import ExportError
+from pinfer.export.kv_scales import kv_scale_names
 from pinfer.export.models.decoder import plan_layer, plan_norm
 from pinfer.export.models.spec import ModelSpec, TensorPlan
 from pinfer.export.packed_tensors import PackedTensors, panel_rows, stored_shape
@@ -93,7 +94,9 @@ def plan_weights(
         warnings=warnings,
     )
     is_stored = head.get("linear_weight", embedding) is not embedding
-    ignored = set() if is_stored else {f"{names.head}.weight"}
+    ignored = {name for pair in kv_scale_names(spec, base) for name in pair}
+    if not is_stored:
+        ignored.add(f"{names.head}.weight")
     _check_tensor_set(checkpoint, plan, names.ignored, ignored)
     return plan
 

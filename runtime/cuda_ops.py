@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pinfer.runtime.cuda_weight_format import CODES, CudaWeightFormat
+from pinfer.runtime.cuda_weight_format import CODES, FLOAT8, FLOAT8_MAX, CudaWeightFormat
 
 MAX_HEAD_DIM = 256
 
@@ -27,7 +27,8 @@ def padded_head_dim(head_dim: int) -> int:
 def kv_cache_shape(
     num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int
 ) -> tuple[int, ...]:
-    """Of k_cache and v_cache of one layer alike; numbers beyond head_dim are zeros."""
+    """Of k_cache and v_cache of one layer alike; numbers beyond head_dim are zeros. Those of float8
+    are bytes."""
     return (num_blocks, num_kv_heads, block_size, padded_head_dim(head_dim))
 
 
@@ -53,6 +54,14 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor, rotary_dim: int) -> Tensor:
     return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], -1)
 
 
+def _rounded(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """As the kernel writes it: what float8 does not reach becomes its largest. A scale of the cache
+    is the engine's (layers share their code), and 1 here."""
+    if dtype == FLOAT8:
+        value = value.clamp(-FLOAT8_MAX, FLOAT8_MAX)
+    return value.to(dtype)
+
+
 def _rotary_attention(
     q: Tensor,
     k: Tensor,
@@ -71,22 +80,24 @@ def _rotary_attention(
     logit_softcap: float,
 ) -> Tensor:
     head_dim, block_size = q.shape[2], k_cache.shape[2]
+    if k_cache.dtype == torch.uint8:
+        k_cache, v_cache = k_cache.view(FLOAT8), v_cache.view(FLOAT8)
     q, k = _rotate(q, cos, sin, rotary_dim), _rotate(k, cos, sin, rotary_dim)
     for token, slot in enumerate(slot_mapping.tolist()):
         if slot >= 0:
             block, offset = divmod(slot, block_size)
             for cache, value in ((k_cache, k[token]), (v_cache, v[token])):
-                cache[block, :, offset, :head_dim] = value.to(cache.dtype)
+                cache[block, :, offset, :head_dim] = _rounded(value, cache.dtype)
                 cache[block, :, offset, head_dim:] = 0
     out = torch.empty(q.shape, dtype=torch.float32)
+    q = q.to(torch.bfloat16 if k_cache.dtype == FLOAT8 else k_cache.dtype).float()
     starts, lens = query_start_loc.tolist(), seq_lens.tolist()
     for request, length in enumerate(lens):
         blocks = block_table[request, : -(-length // block_size)].long()
         keys, values = (  # [num_heads, length, head_dim]
-            cache[blocks]
+            cache.float()[blocks]
             .transpose(1, 2)
             .flatten(0, 1)[:length, :, :head_dim]
-            .float()
             .transpose(0, 1)
             .repeat_interleave(q.shape[1] // k.shape[1], 0)
             for cache in (k_cache, v_cache)
@@ -94,7 +105,7 @@ def _rotary_attention(
         for row in range(starts[request], starts[request + 1]):
             position = length - (starts[request + 1] - row)
             first = max(0, position + 1 - sliding_window) if sliding_window else 0
-            scores = (keys @ q[row].to(k_cache.dtype).float()[..., None]).squeeze(-1) * scale
+            scores = (keys @ q[row][..., None]).squeeze(-1) * scale
             if logit_softcap:
                 scores = logit_softcap * torch.tanh(scores / logit_softcap)
             weights = scores[:, first : position + 1].softmax(-1)[:, None]

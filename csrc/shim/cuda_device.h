@@ -29,6 +29,8 @@ struct CudaStep {
   int64_t max_rows = 1;     // of one request
   int64_t max_seq_len = 0;  // of one request, after the step
   int64_t split_size = 0;   // of decode attention
+  // Of the running layer: what numbers of its cache are multiplied by.
+  float k_scale = 1, v_scale = 1;
 };
 
 // One at a time in a process, since what artifacts call carries no device. Used by one thread at a

@@ -190,8 +190,11 @@ AOTITorchError rotary_attention(AtenTensorHandle q, AtenTensorHandle k, AtenTens
   if (num_tokens > 0 && rotated.data() == nullptr) {
     return finish(PINFER_OPS_OUT_OF_MEMORY, result);
   }
-  cuda::KVCache cache = {k_cache->data,     v_cache->data,     k_cache->dtype, k_cache->sizes[0],
-                         k_cache->sizes[2], k_cache->sizes[1], head_dim};
+  // Bytes are float8: Triton refuses tensors of that dtype for some architectures.
+  const int32_t dtype = k_cache->dtype == AOTI_DTYPE_UINT8 ? PINFER_FLOAT8_E4M3 : k_cache->dtype;
+  cuda::KVCache cache = {k_cache->data,     v_cache->data,        dtype,
+                         k_cache->sizes[0], k_cache->sizes[2],    k_cache->sizes[1],
+                         head_dim,          device->step.k_scale, device->step.v_scale};
   const cuda::RotaryCacheTask write = {q->data,
                                        k->data,
                                        v->data,

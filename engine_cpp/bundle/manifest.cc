@@ -1,6 +1,7 @@
 #include "bundle/manifest.h"
 
 #include <bit>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "csrc/ops.h"
@@ -21,7 +22,7 @@ constexpr DtypeInfo kDtypes[] = {
     {"float32", AOTI_DTYPE_FLOAT32, 4}, {"bfloat16", AOTI_DTYPE_BFLOAT16, 2},
     {"int8", AOTI_DTYPE_INT8, 1},       {"uint8", AOTI_DTYPE_UINT8, 1},
     {"int32", AOTI_DTYPE_INT32, 4},     {"int64", AOTI_DTYPE_INT64, 8},
-    {"float16", AOTI_DTYPE_FLOAT16, 2},
+    {"float16", AOTI_DTYPE_FLOAT16, 2}, {"float8_e4m3fn", PINFER_FLOAT8_E4M3, 1},
 };
 
 // Thrown and caught in this file only.
@@ -213,12 +214,23 @@ PartEntry read_part(const Field& field, const Manifest& manifest) {
   return part;
 }
 
+// float32 divides by it and multiplies with it.
+float read_scale(const Field& field) {
+  const auto scale = static_cast<float>(field.number());
+  if (!std::isnormal(scale) || scale < 0) field.fail("a positive number");
+  return scale;
+}
+
 LayerEntry read_layer(const Field& field, const Manifest& manifest) {
   LayerEntry layer;
   static_cast<PartEntry&>(layer) = read_part(field, manifest);
   layer.rotary = static_cast<int32_t>(
       field.at("rotary").integer(0, static_cast<int64_t>(manifest.rotaries.size()) - 1));
   layer.sliding_window = static_cast<int32_t>(field.at("sliding_window").integer(0, INT32_MAX));
+  if (manifest.kv_cache_dtype == PINFER_FLOAT8_E4M3) {
+    layer.k_scale = read_scale(field.at("k_scale"));
+    layer.v_scale = read_scale(field.at("v_scale"));
+  }
   return layer;
 }
 
@@ -274,8 +286,9 @@ void read_model(const Field& root, Manifest* manifest) {
   manifest->kv_cache_dtype = dtype_code(cache_dtype.text());
   if (is_cuda) {
     if (manifest->kv_cache_dtype != AOTI_DTYPE_BFLOAT16 &&
-        manifest->kv_cache_dtype != AOTI_DTYPE_FLOAT16) {
-      cache_dtype.fail("bfloat16 or float16");
+        manifest->kv_cache_dtype != AOTI_DTYPE_FLOAT16 &&
+        manifest->kv_cache_dtype != PINFER_FLOAT8_E4M3) {
+      cache_dtype.fail("bfloat16, float16 or float8_e4m3fn");
     }
   } else if (manifest->kv_cache_dtype != AOTI_DTYPE_FLOAT32 &&
              manifest->kv_cache_dtype != AOTI_DTYPE_BFLOAT16 &&
@@ -384,6 +397,10 @@ std::string_view dtype_name(int32_t code) {
     if (info.code == code) return info.name;
   }
   return "unknown";
+}
+
+int32_t Manifest::cache_tensor_dtype() const {
+  return kv_cache_dtype == PINFER_FLOAT8_E4M3 ? int32_t{AOTI_DTYPE_UINT8} : kv_cache_dtype;
 }
 
 std::vector<int32_t> Manifest::layer_windows() const {

@@ -47,8 +47,9 @@ struct PartEntry {
 };
 
 struct LayerEntry : PartEntry {
-  int32_t rotary = 0;          // index of Manifest::rotaries
-  int32_t sliding_window = 0;  // positions that a token sees, itself included; 0: all
+  int32_t rotary = 0;              // index of Manifest::rotaries
+  int32_t sliding_window = 0;      // positions that a token sees, itself included; 0: all
+  float k_scale = 1, v_scale = 1;  // of a cache of fp8: a number stands for itself times this
 };
 
 // A table of rotary frequencies; layers of different kinds may use different ones.
@@ -108,6 +109,9 @@ struct Manifest {
   GenerationDefaults generation_defaults;
 
   std::map<std::string, FileEntry> files;
+
+  // Of the caches that artifacts take: those of float8 are bytes to them.
+  int32_t cache_tensor_dtype() const;
 
   // By layer: the tokens that a token attends to, itself included; 0 = all.
   std::vector<int32_t> layer_windows() const;

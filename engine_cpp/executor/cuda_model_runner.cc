@@ -304,14 +304,17 @@ Result<AtenTensorHandle> CudaModelRunner::run_layer(size_t layer, AtenTensorHand
   const auto group = static_cast<size_t>(place.group_id);
   const CudaKVCacheShape& cache = cache_->shape();
   const int64_t width = cuda::padded_head_dim(cache.head_dim);
+  const int32_t cache_dtype = manifest.cache_tensor_dtype();
+  device_->step.k_scale = manifest.layers[layer].k_scale;
+  device_->step.v_scale = manifest.layers[layer].v_scale;
   AtenTensorHandle inputs[] = {
       x,
       wrap(inputs_->cos(rotary).device, {t, num_freqs}, AOTI_DTYPE_FLOAT32),
       wrap(inputs_->sin(rotary).device, {t, num_freqs}, AOTI_DTYPE_FLOAT32),
       wrap(cache_->k(place.tensor_id),
-           {cache.num_blocks, cache.num_kv_heads, cache.block_size, width}, cache.dtype),
+           {cache.num_blocks, cache.num_kv_heads, cache.block_size, width}, cache_dtype),
       wrap(cache_->v(place.tensor_id),
-           {cache.num_blocks, cache.num_kv_heads, cache.block_size, width}, cache.dtype),
+           {cache.num_blocks, cache.num_kv_heads, cache.block_size, width}, cache_dtype),
       wrap(inputs_->slot_mapping(group).device, {t}, AOTI_DTYPE_INT64),
       wrap(inputs_->block_table(group).device, {s, inputs_->max_blocks()}, AOTI_DTYPE_INT32),
       wrap(inputs_->seq_lens().device, {s}, AOTI_DTYPE_INT32),

@@ -108,6 +108,7 @@ Status check_artifacts(const Manifest& manifest,
   const int64_t kv_heads = manifest.num_kv_heads;
   const int64_t width = kv_token_width(manifest.kv_cache_dtype, manifest.head_dim);
   const int64_t block = manifest.block_size;
+  const int32_t cache_dtype = manifest.cache_tensor_dtype();
   std::vector<int64_t> k_shape = {-1, kv_heads, width, block};
   std::vector<int64_t> v_shape = {-1, kv_heads, block, width};
   if (manifest.device == "cuda") {
@@ -118,8 +119,8 @@ Status check_artifacts(const Manifest& manifest,
     const std::vector<TensorType>& in = entry.inputs;
     const int64_t num_freqs = inv_freqs[static_cast<size_t>(layer.rotary)]->shape[0];
     if (in.size() != 9 || !fits(in, 0, kF32, {-1, hidden}) || !fits(in, 1, kF32, {-1, num_freqs}) ||
-        !fits(in, 2, kF32, {-1, num_freqs}) || !fits(in, 3, manifest.kv_cache_dtype, k_shape) ||
-        !fits(in, 4, manifest.kv_cache_dtype, v_shape) || !fits(in, 5, AOTI_DTYPE_INT64, {-1}) ||
+        !fits(in, 2, kF32, {-1, num_freqs}) || !fits(in, 3, cache_dtype, k_shape) ||
+        !fits(in, 4, cache_dtype, v_shape) || !fits(in, 5, AOTI_DTYPE_INT64, {-1}) ||
         !fits(in, 6, kI32, {-1, -1}) || !fits(in, 7, kI32, {-1}) || !fits(in, 8, kI32, {-1}) ||
         !fits(entry.outputs, 0, kF32, {-1, hidden})) {
       return Status::data_loss("artifact " + entry.name +

@@ -1,9 +1,11 @@
 """Real bundles for CUDA in the real engine, over a CUDA driver that needs no GPU."""
 
 import ctypes.util
+import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -197,6 +199,39 @@ def test_devices_that_do_not_do_are_refused_with_numbers(folder, drive):
     assert few.endswith("or raise --gpu-memory-utilization (0.87)")
     (none,) = drive(bundle, "refuse", devices=[{"memory": 6 * MIB}], engine=engine)
     assert "intermediate buffers take 32.0 MiB, " in none and "of 6.0 MiB are free" in none
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"k_scale": None}, "layers[1].k_scale: missing"),
+        ({"v_scale": 0}, "layers[1].v_scale: expected a positive number, found 0"),
+        ({"v_scale": -2.5}, "layers[1].v_scale: expected a positive number, found -2.5"),
+        ({"k_scale": 1e39}, "layers[1].k_scale: expected a positive number, found 1e+39"),
+        ({"k_scale": "1"}, 'layers[1].k_scale: expected a number, found "1"'),
+    ],
+)
+def test_scales_of_the_cache_are_checked(change, message, folder, drive, tmp_path):
+    bundle = tmp_path / "bundle"
+    shutil.copytree(cuda_bundles.make_bundle("llama_fp8_cache", folder), bundle)
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    layer = {**manifest["layers"][1], **change}
+    manifest["layers"][1] = {key: value for key, value in layer.items() if value is not None}
+    data = json.dumps(manifest).encode()
+    (bundle / "manifest.json").write_bytes(data)
+    (bundle / "manifest.sha256").write_text(hashlib.sha256(data).hexdigest())
+    (reason,) = drive(bundle, "refuse", devices=[{}])
+    assert reason.endswith(f"manifest.{message}")
+
+
+def test_engines_leave_nothing(folder, fakes, build_dir):
+    """PINFER_BUILD_DIR may name the tree of a sanitizer."""
+    soak = build_dir / "tests" / "engine_cpp" / "engine" / "soak"
+    result = subprocess.run(
+        [soak, cuda_bundles.make_bundle("llama", folder), "3"],
+        env={**os.environ, "LD_LIBRARY_PATH": str(fakes)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_without_a_driver(folder, pinfer_library_environment):

@@ -10,6 +10,7 @@ from pathlib import Path
 import cuda_bundles
 import family_models
 import pytest
+import rounded_cache
 import torch
 from safetensors import safe_open
 
@@ -21,7 +22,9 @@ from pinfer.runtime.layers.layer_spec import HeadSpec, LayerSpec, spec_from_json
 
 PROMPT = [5, 60, 61, 7, 200, 9, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55]
 TOLERANCE = 0.12  # of a log-probability: weights, cache, and inputs of products are rounded
-DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16,
+          "float8_e4m3fn": torch.uint8}  # fmt: skip
+FAST = ("llama", "llama_fp8_cache")
 
 
 def kernels_of(bundle):
@@ -82,8 +85,8 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(
     "name",
     [
-        "llama",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in cuda_bundles.MODELS if n != "llama"),
+        *FAST,
+        *(pytest.param(n, marks=pytest.mark.slow) for n in cuda_bundles.MODELS if n not in FAST),
     ],
 )
 def test_model_is_transformers(name, folder, build_dir):
@@ -109,12 +112,16 @@ def test_model_is_transformers(name, folder, build_dir):
     if name.startswith("llama_"):
         take_quantised_weights(model, bundle)
 
+    scales = cuda_bundles.kv_scales(name, model.config.num_hidden_layers)
+
+    def differences(ids, first, logprobs, scales=scales):
+        """Of log-probabilities of ids[first:]."""
+        expected = rounded_cache.logprobs(model, ids, scales)
+        expected = expected[torch.arange(first - 1, len(ids) - 1), ids[first:]]
+        return (torch.tensor(logprobs) - expected).abs()
+
     def check(ids, first, logprobs, what):
-        """Log-probabilities of ids[first:]."""
-        with torch.no_grad():
-            logits = model(torch.tensor([ids])).logits[0].float()
-        expected = logits.log_softmax(-1)[torch.arange(first - 1, len(ids) - 1), ids[first:]]
-        difference = (torch.tensor(logprobs) - expected).abs()
+        difference = differences(ids, first, logprobs)
         assert difference.max() < TOLERANCE, (what, difference)
         return difference.max().item()
 
@@ -123,4 +130,8 @@ def test_model_is_transformers(name, folder, build_dir):
     for i, (ids, logprobs) in enumerate(found["crowd"]):
         prompt = PROMPT[: 4 + i]
         worst.append(check(prompt + ids, len(prompt), logprobs, f"crowd {i}"))
+    if name in cuda_bundles.KV_SCALES:  # they have been used, those of each layer
+        for wrong in ([(1.0, 1.0)] * len(scales), scales[::-1]):
+            scored = found["scored"][-(len(PROMPT) - 1) :]
+            assert differences(PROMPT, 1, scored, wrong).max() > 2 * TOLERANCE
     print(name, "largest difference of a log-probability", max(worst))

@@ -119,6 +119,19 @@ def test_quantised_weights(name, folder):
     assert error < {"float8": 0.03, "int4": 0.09}[format.name]
 
 
+def test_cache_of_fp8(folder):
+    bundle = cuda_bundles.make_bundle("llama_fp8_cache", folder)
+    manifest = manifest_of(bundle)
+    assert manifest["kv_cache"] == {"dtype": "float8_e4m3fn", "block_size": 16}
+    assert manifest["model"]["weight_format"]["name"] == "bfloat16"
+    found = [(layer["k_scale"], layer["v_scale"]) for layer in manifest["layers"]]
+    expected = torch.tensor(cuda_bundles.KV_SCALES["llama_fp8_cache"])  # as float32 has them
+    assert torch.equal(torch.tensor(found), expected)
+    inputs = manifest["artifacts"]["decoder_layer"]["inputs"]
+    caches = [entry for entry in inputs if entry["name"].endswith("_cache")]
+    assert [entry["dtype"] for entry in caches] == ["uint8"] * 2
+
+
 @pytest.mark.slow
 def test_two_exports_are_identical(folder, tmp_path):
     first = cuda_bundles.make_bundle("llama", folder)
@@ -135,7 +148,7 @@ def test_two_exports_are_identical(folder, tmp_path):
     [
         (("--dtype", "float32"), 1, "--dtype float32: on --device cuda it is bfloat16 or float16"),
         (("--quantize", "int8"), 1, "--quantize int8: on --device cuda it is fp8 or int4"),
-        (("--kv-dtype", "int8"), 1, "--kv-dtype int8: on --device cuda"),
+        (("--kv-dtype", "int8"), 1, "--kv-dtype int8: on --device cuda it is bfloat16 or"),
         (("--eval", "README.md"), 1, "--eval runs the model, and --device cuda runs nothing here"),
         (("--provider", "torch"), 1, "bundles for CUDA are served by native alone"),
         (("--cuda-arch", "80,91"), 2, "'91' is none of 80, "),
@@ -159,7 +172,7 @@ def test_refused(options, status, message, folder, tmp_path):
 
 
 def test_formats_of_cuda_are_refused_on_the_cpu(folder, tmp_path):
-    for options in (("--dtype", "float16"), ("--quantize", "fp8")):
+    for options in (("--dtype", "float16"), ("--quantize", "fp8"), ("--kv-dtype", "fp8")):
         cuda_bundles.make_bundle("llama", folder)
         result = subprocess.run(
             [sys.executable, "-m", "pinfer.export", folder / "llama-plain", "-o", tmp_path / "b",

@@ -52,13 +52,17 @@ def copy_weights(cuda, cpu, generator):
         other.copy_(FLOAT32.pack(weight))
 
 
-@pytest.mark.parametrize("name", SPECS)
-def test_layer_is_the_cpus(name):
+@pytest.mark.parametrize(
+    ("name", "cache_dtype"),
+    [*((name, torch.bfloat16) for name in SPECS), ("plain", torch.uint8)],
+)
+def test_layer_is_the_cpus(name, cache_dtype):
     if find_library() is None:
         pytest.skip("libpinfer is not built")
     spec = SPECS[name]
+    numbers = torch.float8_e4m3fn if cache_dtype == torch.uint8 else cache_dtype
     format = CudaWeightFormat("bfloat16")
-    cuda = cuda_parts.decoder_layer("layer", spec, 6, format, torch.bfloat16, BLOCK)
+    cuda = cuda_parts.decoder_layer("layer", spec, 6, format, cache_dtype, BLOCK)
     cpu = parts.decoder_layer("layer", spec, 6, FLOAT32, torch.float32, BLOCK)
     generator = torch.Generator().manual_seed(1)
     # Two requests of 21 and 3 tokens, the second with 17 before; blocks in disorder.
@@ -80,19 +84,21 @@ def test_layer_is_the_cpus(name):
         for p in range(17):
             block, offset = int(table[1, p // BLOCK]), p % BLOCK
             for cache, value in zip(caches, past, strict=True):
+                cache = cache.view(numbers)
                 cache[block, :, offset, : spec.head_dim] = value[p]
-            rounded = past.bfloat16().float()
+            rounded = past.to(numbers).float()
             like[0].view(6, spec.num_kv_heads, spec.head_dim, BLOCK)[block, :, :, offset] = rounded[
                 0, p
             ]
             like[1][block, :, offset] = rounded[1, p]
         found = cuda.module(x, angles.cos(), angles.sin(), *caches, *step)
         expected = cpu.module(x, angles.cos(), angles.sin(), *like, *step)
-    # Rows and the cache are rounded to bfloat16.
-    assert (found - expected).abs().max() <= 2**-6 * expected.abs().max()
-    keys = caches[0][table[0, 0], :, :, : spec.head_dim].float()
+    # Rows are rounded to bfloat16, and what is new in the cache to its dtype.
+    rounding = 2**-8 if cache_dtype == torch.bfloat16 else 2**-4
+    assert (found - expected).abs().max() <= 4 * rounding * expected.abs().max()
+    keys = caches[0].view(numbers)[table[0, 0], :, :, : spec.head_dim].float()
     expected_keys = like[0].view(6, spec.num_kv_heads, spec.head_dim, BLOCK)[table[0, 0]]
-    torch.testing.assert_close(keys, expected_keys.transpose(1, 2), rtol=2**-7, atol=2**-6)
+    torch.testing.assert_close(keys, expected_keys.transpose(1, 2), rtol=2 * rounding, atol=2**-6)
 
 
 def test_head_is_the_cpus():

@@ -570,8 +570,8 @@ SETTINGS = {
     ),
     "no_format": (without(PACKED, "format"), ["quantization_config.format", "found None"]),
     "kv_cache_scheme": (
-        {**PACKED, "kv_cache_scheme": {"num_bits": 8, "type": "float"}},
-        ["quantization_config.kv_cache_scheme", "nothing", "'num_bits': 8"],
+        {**PACKED, "kv_cache_scheme": {"num_bits": 8, "type": "int"}},
+        ["quantization_config.kv_cache_scheme.type", "expected float", "'int'"],
     ),
     "sparsity": (
         {**PACKED, "sparsity_config": {"format": "sparse-24-bitmask"}},
@@ -645,6 +645,7 @@ def test_settings(tmp_path, name):
         with_group("int-quantized", inputs={"num_bits": 8, "dynamic": True}),
         {**PACKED, "sparsity_config": {"format": "dense", "global_sparsity": 0.1}},
         {**PACKED, "sparsity_config": {}, "transform_config": {}, "kv_cache_scheme": None},
+        {**PACKED, "kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "tensor"}},
         {**AWQ, "version": "GEMM", "zero_point": True, "modules_to_not_convert": None},
         without(AWQ, "version"),
     ],

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import cuda_bundles
 import family_models
+import rounded_cache
 import tiny_models
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
@@ -33,22 +34,23 @@ LLAMA_8B = LlamaConfig(
     num_attention_heads=32, num_key_value_heads=8, max_position_embeddings=16384,
     tie_word_embeddings=False, dtype="bfloat16", architectures=["LlamaForCausalLM"],
 )  # fmt: skip
-FORMATS = {"bf16": (), "fp8": ("--quantize", "fp8")}
+FORMATS = {"bf16": None, "fp8": "fp8"}  # of weights and cache
 
 
-def expected_logprobs(checkpoint: Path) -> list[float]:
-    model = family_models.reference(checkpoint)
-    with torch.no_grad():
-        logits = model(torch.tensor([PROMPT])).logits[0].float().log_softmax(-1)
-    return logits[torch.arange(len(PROMPT) - 1), PROMPT[1:]].tolist()
+def expected_logprobs(name: str, scratch: Path) -> list[float]:
+    family, variant, _ = cuda_bundles.MODELS[name]
+    model = family_models.reference(scratch / f"{family}-{variant}")
+    scales = cuda_bundles.kv_scales(name, model.config.num_hidden_layers)
+    logprobs = rounded_cache.logprobs(model, PROMPT, scales)
+    return logprobs[torch.arange(len(PROMPT) - 1), PROMPT[1:]].tolist()
 
 
 def pack_tiny(folder: Path, scratch: Path) -> None:
     expected = {}
-    for name, (family, variant, _) in cuda_bundles.MODELS.items():
+    for name in cuda_bundles.MODELS:
         bundle = cuda_bundles.make_bundle(name, scratch)
         (folder / name).symlink_to(bundle.resolve())
-        expected[name] = expected_logprobs(scratch / f"{family}-{variant}")
+        expected[name] = expected_logprobs(name, scratch)
     (folder / "expected.json").write_text(json.dumps({"prompt": PROMPT, "logprobs": expected}))
 
 
@@ -92,10 +94,10 @@ def write_header_only(
 
 def pack_shape(folder: Path, scratch: Path, archs: tuple[int, ...]) -> None:
     checkpoint = sparse_checkpoint(scratch / "llama-8b")
-    for name, options in FORMATS.items():
+    for name, format in FORMATS.items():
         config = ExportConfig(
             model=checkpoint, output=folder / f"llama-8b-{name}", device="cuda", cuda_archs=archs,
-            quantize=options[1] if options else None, quantize_embedding="none", verify=False,
+            quantize=format, kv_dtype=format, quantize_embedding="none", verify=False,
         )  # fmt: skip
         with (
             mock.patch.object(exporter, "write_weights", write_header_only),

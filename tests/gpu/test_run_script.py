@@ -11,6 +11,10 @@ import pytest
 
 pytest.importorskip("triton", reason="--device cuda needs triton")
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import build_kernels
+
 from pinfer.runtime.library import find_library
 
 HERE = Path(__file__).parent
@@ -21,17 +25,18 @@ def test_run_to_the_end(tmp_path, build_dir):
     fakes = build_dir / "tests" / "cuda" / "fakes"
     if not (fakes / "libpinfer_cuda.so").exists():
         pytest.skip("the fakes are not built: they need CUDA's headers (tests/gpu/cuda_wheels.py)")
-    bundles = tmp_path / "bundles"
-    bundles.mkdir()
+    bundles = tmp_path / "pack" / "bundles"
+    bundles.mkdir(parents=True)
     (bundles / "llama").symlink_to(cuda_bundles.make_bundle("llama", tmp_path))
     expected = {"prompt": PROMPT, "logprobs": {"llama": [-5.0] * (len(PROMPT) - 1)}}
     (bundles / "expected.json").write_text(json.dumps(expected))
     result = tmp_path / "result.json"
     ran = subprocess.run(
-        [HERE / "run.sh", "--fake", fakes, find_library(), bundles, result],
+        [HERE / "run.sh", "--fake", fakes, "--built", find_library(), bundles.parent, result],
         env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
+    assert "copies of device memory" in ran.stdout
     found = json.loads(result.read_text())
     assert [entry["model"] for entry in found["checked"]] == ["llama"]
     names = ("test", "graphs", "async_scheduling")
@@ -41,6 +46,37 @@ def test_run_to_the_end(tmp_path, build_dir):
     plain = [(name, graphs, False) for graphs in (False, True) for name in once]
     assert tests == plain + overlapped
     assert all(entry["tokens_per_s"] > 0 for entry in found["measured"])
+    assert found["copy_bytes_per_s"] > 0 and found["build_seconds"] is None
+
+
+@pytest.mark.slow
+def test_pack_fits_and_runs_where_it_is_unpacked(tmp_path, build_dir):
+    """As on a machine with a GPU, from the packed tree alone: kernels, by nvcc, and the engine are
+    built there. Only the driver and the kernels' library that run are fakes."""
+    fakes = build_dir / "tests" / "cuda" / "fakes"
+    if not (fakes / "libpinfer_cuda.so").exists():
+        pytest.skip("the fakes are not built: they need CUDA's headers (tests/gpu/cuda_wheels.py)")
+    if build_kernels.find_nvcc() is None:
+        pytest.skip("no nvcc: `python tests/gpu/cuda_wheels.py nvcc` installs one")
+    archive = tmp_path / "pack.tar.gz"
+    subprocess.run([HERE / "pack.sh", archive, sys.executable], check=True)
+    size = archive.stat().st_size
+    print(f"pack: {size / 2**20:.1f} MiB")
+    assert size < 60 << 20
+    pack = tmp_path / "there"
+    pack.mkdir()
+    subprocess.run(["tar", "-xzf", archive, "-C", pack], check=True)
+    for name in ("llama-8b-bf16", "llama-8b-fp8"):
+        assert (pack / "bundles" / name / "stored.json").exists()
+    result = tmp_path / "result.json"
+    ran = subprocess.run(
+        [pack / "tree" / "tests" / "gpu" / "run.sh", "--fake", fakes, pack, result],
+        env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True,
+    )  # fmt: skip
+    print(ran.stdout)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(result.read_text())
+    assert len(found["checked"]) == len(cuda_bundles.MODELS) and found["build_seconds"] > 0
 
 
 def test_random_weights_fill_the_file(tmp_path):

@@ -1,0 +1,1 @@
+"""Only that it is there."""
