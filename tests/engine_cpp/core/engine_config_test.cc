@@ -68,7 +68,7 @@ TEST(DescribeTest, ListsEveryFieldWithTypeAndDefault) {
     }
     return nlohmann::json();
   };
-  EXPECT_EQ(json.at("EngineConfig").size(), 15U);
+  EXPECT_EQ(json.at("EngineConfig").size(), 17U);
   EXPECT_EQ(json.at("SamplingParams").size(), 18U);
   EXPECT_EQ(field("EngineConfig", "max_num_seqs"),
             nlohmann::json::parse(R"({"name": "max_num_seqs", "type": "int", "default": 256})"));
