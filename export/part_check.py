@@ -27,7 +27,7 @@ from pinfer.runtime.weight_format import WeightFormat
 # and where linear rounds its input a last bit becomes one of bfloat16 or of an 8-bit integer.
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 2**-7, torch.int8: 2**-6, torch.uint8: 2**-6}
 # Numbers that are made or compared at a time: a head of 262,144 tokens is not held several times.
-PIECE_NUMBERS = 1 << 24
+PIECE_NUMBERS = 1 << 22
 BLOCK_SIZE_DIMENSION = 2  # of v_cache [num_blocks, kv_heads, block_size, head_dim]
 CPU_DEVICE = 0
 DTYPE_CODES = {**ops.DTYPE_CODES, torch.int32: 3, torch.int64: 4}
@@ -60,9 +60,11 @@ def check_part(part: Part, built: BuiltArtifact, max_model_len: int) -> None:
     REQUIRES: this machine runs the artifact's instruction set."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for name, value in part.constants().items():
+        # Others than the module's own, which stay unwritten, and so take no memory after this.
+        weights = {name: torch.empty_like(value) for name, value in part.constants().items()}
+        for name, value in weights.items():
             _fill_randomly(name, value, generator)
-        with _CompiledPart(part, built.path) as compiled:
+        with _CompiledPart(part, weights, built.path) as compiled:
             for sizes in sizes_to_run(max_model_len):
                 _check_run(part, compiled, sizes, _make_inputs(part, sizes, generator))
 
@@ -72,7 +74,7 @@ def _check_run(
 ) -> None:
     """One run of each. Nothing of it stays for the next: what it holds is large."""
     expected_inputs = [tensor.clone() for tensor in inputs]
-    expected = part.module(*expected_inputs)
+    expected = torch.func.functional_call(part.module, compiled.weights, tuple(expected_inputs))
     with compiled.run(inputs, expected) as found:
         _compare(part, part.output.name, sizes, expected, found)
     for entry, after, tensor in zip(part.inputs, expected_inputs, inputs, strict=True):
@@ -118,7 +120,7 @@ def _fill_randomly(name: str, value: torch.Tensor, generator: torch.Generator) -
             _fill_randomly("", expert, generator)
         return
     format = _format_of(value)
-    in_features = _features(value, format)
+    in_features = ops.packed_in_features(value)
     panels = max(1, PIECE_NUMBERS // (in_features * ops.PANEL_WIDTH))
     for piece in value.split(panels):
         out_features = piece.shape[0] * ops.PANEL_WIDTH
@@ -130,14 +132,6 @@ def _format_of(packed: torch.Tensor) -> WeightFormat:
     if packed.dtype == torch.uint8:
         return WeightFormat("int4", ops.int4_group_size(packed))
     return WeightFormat({torch.int8: "int8"}.get(packed.dtype, str(packed.dtype)[6:]))
-
-
-def _features(packed: torch.Tensor, format: WeightFormat) -> int:
-    """Inputs of a packed weight, the padding included."""
-    rows = packed.shape[1]
-    return {"int8": rows * 64, "int4": rows * format.group_size, "bfloat16": rows * 2}.get(
-        format.name, rows
-    )
 
 
 def _make_inputs(part: Part, sizes: Sizes, generator: torch.Generator) -> list[torch.Tensor]:
@@ -169,9 +163,9 @@ def _random_int8_cache(
 ) -> torch.Tensor:
     """Tiles of 16 tokens: scales, then numbers."""
     cache = torch.randint(-127, 128, shape, generator=generator, dtype=torch.int8)
-    tiles = cache.view(*shape[:2], block_size // ops.PANEL_WIDTH, -1)
-    scales = 0.01 + 0.01 * torch.rand(*tiles.shape[:3], ops.PANEL_WIDTH, generator=generator)
-    tiles[..., : ops.PANEL_WIDTH * ops.INT8_SCALE_BYTES] = scales.view(torch.int8)
+    scales, _ = ops.int8_cache_tiles(cache, block_size)
+    numbers = torch.rand(*scales.shape[:3], ops.PANEL_WIDTH, generator=generator)
+    scales.copy_((0.01 + 0.01 * numbers).view(torch.int8))
     return cache
 
 
@@ -204,9 +198,10 @@ def _attention_inputs(
 
 
 class _CompiledPart:
-    """An opened artifact with one container over the module's parameters. A context manager."""
+    """An opened artifact with one container over these weights. A context manager."""
 
-    def __init__(self, part: Part, path: Path) -> None:
+    def __init__(self, part: Part, weights: dict[str, torch.Tensor], path: Path) -> None:
+        self.weights = weights
         self._part = part
         self._library = ctypes.CDLL(str(path))
         self._host = ops.library()
@@ -258,12 +253,11 @@ class _CompiledPart:
         class Pair(ctypes.Structure):
             _fields_ = (("name", ctypes.c_char_p), ("handle", ctypes.c_void_p))
 
-        constants = self._part.constants()
-        pairs = (Pair * len(constants))(
-            *(Pair(name.encode(), self._wrap(value.data)) for name, value in constants.items())
+        pairs = (Pair * len(self.weights))(
+            *(Pair(name.encode(), self._wrap(value)) for name, value in self.weights.items())
         )
         self._call("AOTInductorModelContainerUpdateUserManagedConstantBufferPairs",
-                   self._container, pairs, ctypes.c_size_t(len(constants)), ctypes.c_bool(False),
+                   self._container, pairs, ctypes.c_size_t(len(pairs)), ctypes.c_bool(False),
                    ctypes.c_bool(True))  # fmt: skip
         for pair in pairs:
             self._host_function("aoti_torch_delete_tensor_object")(ctypes.c_void_p(pair.handle))

@@ -127,6 +127,11 @@ def _named(
             named = values.get(key)
             if isinstance(named, dict):
                 found.update({name: (value, f"{file}: {key}") for name, value in named.items()})
+    padding = tokenizer.get("padding")
+    # The last resort; GPT2Tokenizer says that it has none.
+    if isinstance(padding, Mapping) and "pad_token" in padding and "pad_token" not in found:
+        if _class_name(tokenizer_config, config, tokenizer) != "GPT2Tokenizer":
+            found["pad_token"] = (padding["pad_token"], "tokenizer.json: padding")
     return found
 
 

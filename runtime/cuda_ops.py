@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from pinfer.runtime.cuda_weight_format import CODES, FLOAT8, FLOAT8_MAX, CudaWeightFormat
+from pinfer.runtime.op_registration import register_ops
 
 MAX_HEAD_DIM = 256
 
@@ -145,12 +146,8 @@ _IMPLEMENTATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 
 _registry = torch.library.Library("pinfer", "FRAGMENT")
-for _name, _schema in SCHEMAS.items():
-    _implementation, _fake = _IMPLEMENTATIONS[_name]
-    # Strides as traced: attention takes rows of the projection as they lie.
-    _registry.define(_name + _schema, tags=(torch.Tag.needs_exact_strides,))
-    _registry.impl(_name, _implementation, "CPU")
-    torch.library.register_fake(f"pinfer::{_name}", _fake, lib=_registry)
+# Strides as traced: attention takes rows of the projection as they lie.
+register_ops(_registry, SCHEMAS, _IMPLEMENTATIONS, tags=(torch.Tag.needs_exact_strides,))
 
 linear = torch.ops.pinfer.row_linear
 rotary_attention = torch.ops.pinfer.rotary_attention

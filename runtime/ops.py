@@ -16,8 +16,11 @@ import torch
 from torch import Tensor
 
 from pinfer.runtime.library import load_library
+from pinfer.runtime.op_registration import register_ops
 
 PANEL_WIDTH = 16  # outputs of a weight panel, tokens of a K tile
+ROW_BYTES = 64  # of a panel of quantised weights
+INT8_BLOCK = 64  # inputs that lie together in a panel of int8 weights
 
 # dtype codes of csrc/ops.h.
 DTYPE_CODES = {torch.uint8: 0, torch.int8: 1, torch.float32: 6, torch.bfloat16: 15}
@@ -107,18 +110,36 @@ def force_isa(name: str) -> None:
 # ---- layouts ----
 
 
-def packed_shape(out_features: int, in_features: int, dtype: torch.dtype) -> tuple[int, ...]:
-    """The shape of a packed weight (see csrc/ops.h)."""
-    num_panels = -(-out_features // PANEL_WIDTH)
-    if dtype == torch.float32:
-        return (num_panels, in_features, PANEL_WIDTH)
-    if dtype == torch.bfloat16:
-        return (num_panels, -(-in_features // 2), PANEL_WIDTH, 2)
-    raise ValueError(f"weight dtype must be float32 or bfloat16, got {dtype}")
+def packed_shape(
+    out_features: int, in_features: int, dtype: torch.dtype, group_size: int = 0
+) -> tuple[int, ...]:
+    """The shape of a packed weight (see csrc/ops.h); uint8 is int4 in groups of group_size."""
+    numbers, piece = _packed_piece(dtype, group_size)
+    return (-(-out_features // PANEL_WIDTH), -(-in_features // numbers), *piece)
+
+
+def packed_in_features(packed: Tensor) -> int:
+    """How many inputs a packed weight has room for."""
+    return packed.shape[1] * _packed_piece(packed.dtype, _group_size(packed))[0]
+
+
+def _packed_piece(dtype: torch.dtype, group_size: int) -> tuple[int, tuple[int, ...]]:
+    """How many inputs of a panel lie together, and their shape."""
+    pieces = {
+        torch.float32: (1, (PANEL_WIDTH,)),
+        torch.bfloat16: (2, (PANEL_WIDTH, 2)),
+        torch.int8: (INT8_BLOCK, (ROW_BYTES + PANEL_WIDTH * INT8_BLOCK,)),
+        torch.uint8: (group_size, (ROW_BYTES + PANEL_WIDTH * group_size // 2,)),
+    }
+    if dtype not in pieces:
+        raise ValueError(f"weight dtype must be float32, bfloat16, int8 or uint8, got {dtype}")
+    return pieces[dtype]
 
 
 def pack_linear(weight: Tensor) -> Tensor:
     """Packs a weight [out_features, in_features] into panels of 16 outputs, padded with zeros."""
+    if weight.dtype not in (torch.float32, torch.bfloat16):
+        raise ValueError(f"weight dtype must be float32 or bfloat16, got {weight.dtype}")
     out_features, in_features = weight.shape
     shape = packed_shape(out_features, in_features, weight.dtype)
     if weight.dtype == torch.float32:
@@ -132,8 +153,8 @@ def pack_linear(weight: Tensor) -> Tensor:
 
 def int4_group_size(packed: Tensor) -> int:
     """Numbers that share a scale in a packed int4 weight."""
-    group_size = (packed.shape[-1] - 64) // 8
-    if packed.dim() != 3 or group_size < 32 or group_size % 32 or packed.shape[-1] % 64:
+    group_size = 2 * (packed.shape[-1] - ROW_BYTES) // PANEL_WIDTH
+    if packed.dim() != 3 or group_size < 32 or group_size % 32 or packed.shape[-1] % ROW_BYTES:
         raise ValueError(f"not a packed int4 weight: shape {tuple(packed.shape)}")
     return group_size
 
@@ -173,13 +194,18 @@ def unpack_kv_cache(k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, Tensor]:
     return keys, v_cache.permute(0, 2, 1, 3)
 
 
+def int8_cache_tiles(cache: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
+    """Views of k_cache or v_cache [num_blocks, num_kv_heads, tiles of 16 tokens, bytes]: those of
+    the tokens' float32 scales, and the numbers behind them."""
+    tiles = cache.flatten(2).unflatten(2, (block_size // PANEL_WIDTH, -1))
+    scale_bytes = PANEL_WIDTH * INT8_SCALE_BYTES
+    return tiles[..., :scale_bytes], tiles[..., scale_bytes:]
+
+
 def unpack_int8_cache(cache: Tensor, is_v: bool) -> Tensor:
     """float32 [num_blocks, block_size, num_kv_heads, head_dim] of k_cache or v_cache."""
-    block_size, width = cache.shape[2:] if is_v else cache.shape[:1:-1]
-    tiles = cache.flatten(2).unflatten(2, (block_size // PANEL_WIDTH, PANEL_WIDTH * width))
-    scale_bytes = PANEL_WIDTH * INT8_SCALE_BYTES
-    scales = tiles[..., :scale_bytes].contiguous().view(torch.float32)
-    numbers = tiles[..., scale_bytes:].float()
+    scales, numbers = int8_cache_tiles(cache, cache.shape[2 if is_v else 3])
+    scales, numbers = scales.contiguous().view(torch.float32), numbers.float()
     if is_v:
         tokens = numbers.unflatten(-1, (PANEL_WIDTH, -1))
     else:
@@ -208,14 +234,7 @@ def _in_place(tensor: Tensor, name: str) -> Tensor:
 
 
 def _packed(weight: Tensor, out_features: int, in_features: int, name: str = "weight") -> Tensor:
-    panels = -(-out_features // PANEL_WIDTH)
-    if weight.dtype == torch.int8:
-        shape: tuple[int, ...] = (panels, -(-in_features // 64), 1088)
-    elif weight.dtype == torch.uint8:
-        group_size = int4_group_size(weight)
-        shape = (panels, -(-in_features // group_size), 64 + 8 * group_size)
-    else:
-        shape = packed_shape(out_features, in_features, weight.dtype)
+    shape = packed_shape(out_features, in_features, weight.dtype, _group_size(weight))
     if tuple(weight.shape) != shape or not weight.is_contiguous():
         raise ValueError(
             f"{name} for {out_features} outputs and {in_features} inputs must be packed and "
@@ -502,11 +521,7 @@ _IMPLEMENTATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 
 _registry = torch.library.Library("pinfer", "DEF")
-for _name, _schema in SCHEMAS.items():
-    _implementation, _fake = _IMPLEMENTATIONS[_name]
-    _registry.define(_name + _schema)
-    _registry.impl(_name, _implementation, "CPU")
-    torch.library.register_fake(f"pinfer::{_name}", _fake, lib=_registry)
+register_ops(_registry, SCHEMAS, _IMPLEMENTATIONS)
 
 linear = torch.ops.pinfer.linear
 embedding = torch.ops.pinfer.embedding

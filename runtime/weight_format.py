@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pinfer.runtime import ops
 
-ROW_BYTES = 64
+ROW_BYTES = ops.ROW_BYTES
 PANEL = ops.PANEL_WIDTH
 INT8_GROUP = 32  # numbers that share a scale
 # Ranges that are tried for a group of int4, as parts of what its numbers span.
@@ -50,12 +50,7 @@ class WeightFormat:
         }[self.name]
 
     def packed_shape(self, out_features: int, in_features: int) -> tuple[int, ...]:
-        panels = -(-out_features // PANEL)
-        if self.name == "int8":
-            return (panels, -(-in_features // (2 * INT8_GROUP)), ROW_BYTES + 16 * ROW_BYTES)
-        if self.name == "int4":
-            return (panels, -(-in_features // self.group_size), ROW_BYTES + 8 * self.group_size)
-        return ops.packed_shape(out_features, in_features, self.dtype)
+        return ops.packed_shape(out_features, in_features, self.dtype, self.group_size)
 
     @property
     def is_quantized(self) -> bool:
@@ -301,8 +296,8 @@ def pack_int4(numbers: Tensor, scales: Tensor, minima: Tensor, group_size: int) 
 
 
 def _unpack_int4(packed: Tensor, out_features: int, in_features: int) -> Tensor:
-    panels, groups, width = packed.shape
-    group_size = (width - ROW_BYTES) // 8
+    panels, groups, _ = packed.shape
+    group_size = ops.int4_group_size(packed)
 
     def header(begin: int) -> Tensor:
         values = packed[:, :, begin : begin + 2 * PANEL].contiguous().view(torch.float16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -106,14 +107,18 @@ class ModelSpec:
     def layer_kinds(self) -> dict[str, tuple[LayerSpec, int]]:
         """By the name of the artifact: what differs between layers, and its number of rotary
         frequencies."""
-        kinds = dict.fromkeys(self._kind(i) for i in range(len(self.layers)))
-        if len(kinds) == 1:
-            return {"decoder_layer": next(iter(kinds))}
-        return {f"decoder_layer_{i}": kind for i, kind in enumerate(kinds)}
+        return {name: kind for kind, name in self._kind_names.items()}
 
     def kind_of_layer(self, index: int) -> str:
         """The artifact's name."""
-        return next(name for name, kind in self.layer_kinds().items() if kind == self._kind(index))
+        return self._kind_names[self._kind(index)]
+
+    @cached_property
+    def _kind_names(self) -> dict[tuple[LayerSpec, int], str]:
+        kinds = dict.fromkeys(self._kind(i) for i in range(len(self.layers)))
+        if len(kinds) == 1:
+            return dict.fromkeys(kinds, "decoder_layer")
+        return {kind: f"decoder_layer_{i}" for i, kind in enumerate(kinds)}
 
     def _kind(self, index: int) -> tuple[LayerSpec, int]:
         return self.layers[index], len(self.rotaries[self.rotary_of_layer[index]].inv_freq)

@@ -260,4 +260,5 @@ class Head(_Part):
 
 
 def _parameter(shape: tuple[int, ...], dtype: torch.dtype) -> nn.Parameter:
-    return nn.Parameter(torch.zeros(shape, dtype=dtype), requires_grad=False)
+    """Not filled: what nobody has written takes no memory, and tracing needs the shape alone."""
+    return nn.Parameter(torch.empty(shape, dtype=dtype), requires_grad=False)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from bundle_tensors import bundle_tensors
 from gguf import GGMLQuantizationType as Kind
 from gguf_checkpoints import write_gguf
 
@@ -12,7 +13,6 @@ from pinfer.export.errors import ExportError
 from pinfer.export.exporter import read_checkpoint
 from pinfer.export.gguf_architectures import ARCHITECTURES
 from pinfer.export.models.registry import FAMILIES, read_spec
-from pinfer.export.packed_tensors import PackedTensors
 from pinfer.export.text import generation_defaults
 from pinfer.export.weights import WeightFormats, plan_weights
 from pinfer.runtime.weight_format import FLOAT32
@@ -165,16 +165,10 @@ def split(path, folder, count, total=None):
     return files
 
 
-def stored(path):
-    checkpoint = read_checkpoint(path)
-    plan = plan_weights(read_spec(checkpoint), checkpoint, FORMATS)
-    return {entry.name: PackedTensors(checkpoint).tensor(entry) for entry in plan.tensors()}
-
-
 def test_a_model_in_several_files(llama, tmp_path):
     whole = write_gguf(llama, tmp_path / "whole.gguf")
     first, second, third = split(whole, tmp_path, 3)
-    expected, found = stored(whole), stored(first)
+    expected, found = bundle_tensors(whole), bundle_tensors(first)
     assert all(torch.equal(found[name], values) for name, values in expected.items())
     assert found.keys() == expected.keys() and read_checkpoint(first).name == "big"
     with pytest.raises(ExportError, match=r"general|file 2 of a model in 3"):

@@ -7,13 +7,13 @@ import family_models
 import pytest
 import torch
 import transformers
+from bundle_tensors import bundle_tensors
 from gguf_checkpoints import write_gguf
 
 from pinfer.export.evaluation import EagerModel
 from pinfer.export.exporter import read_checkpoint
 from pinfer.export.models.registry import read_spec
-from pinfer.export.packed_tensors import PackedTensors
-from pinfer.export.weights import WeightFormats, plan_weights
+from pinfer.export.weights import WeightFormats
 from pinfer.runtime.weight_format import FLOAT32
 
 FORMATS = WeightFormats(FLOAT32, FLOAT32)
@@ -84,14 +84,6 @@ def made(family, variant, folder):
     return checkpoint, checkpoint.with_suffix(".gguf")
 
 
-def tensors(path):
-    """Every tensor that a bundle would hold, by its name there."""
-    checkpoint = read_checkpoint(path)
-    plan = plan_weights(read_spec(checkpoint), checkpoint, FORMATS)
-    assert plan.warnings == ()
-    return {entry.name: PackedTensors(checkpoint).tensor(entry) for entry in plan.tensors()}
-
-
 @pytest.mark.parametrize(("family", "variant"), VARIANTS)
 def test_the_model_is_that_of_the_checkpoint(family, variant, folder):
     """Every size, switch and number; rotary frequencies but for their last bits."""
@@ -109,7 +101,7 @@ def test_the_model_is_that_of_the_checkpoint(family, variant, folder):
             )
             torch.testing.assert_close(ours.inv_freq, theirs.inv_freq, rtol=2e-6, atol=0)
             assert ours.attention_scaling == pytest.approx(theirs.attention_scaling, rel=1e-6)
-    stored, expected = tensors(path), tensors(original)
+    stored, expected = bundle_tensors(path), bundle_tensors(original)
     assert stored.keys() == expected.keys()
     for name, values in expected.items():
         assert torch.equal(stored[name], values), name

@@ -7,13 +7,13 @@ import pytest
 import tiny_models
 import torch
 import transformers
+from bundle_tensors import bundle_tensors
 from safetensors.torch import load_file, save_file
 
 from pinfer.export.errors import ExportError
 from pinfer.export.evaluation import EagerModel
 from pinfer.export.exporter import read_checkpoint
 from pinfer.export.models.registry import read_spec
-from pinfer.export.packed_tensors import PackedTensors
 from pinfer.export.text import build_text
 from pinfer.export.weights import WeightFormats, plan_weights
 from pinfer.runtime.weight_format import FLOAT32
@@ -145,10 +145,7 @@ def test_names_without_the_base_models_prefix(family, prefix, tmp_path):
     original = family_models.make_checkpoint(family, "plain", tmp_path)
     path = copied(original, tmp_path / "bare", lambda name: name.removeprefix(prefix))
     assert not any(n.startswith(prefix) for n in load_file(path / "model.safetensors"))
-    found, expected = (
-        {entry.name: PackedTensors(checkpoint).tensor(entry) for entry in plan.tensors()}
-        for checkpoint, plan in (planned(path), planned(original))
-    )
+    found, expected = (bundle_tensors(each) for each in (path, original))
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], values) for name, values in expected.items())
 

@@ -238,6 +238,38 @@ def test_class_defaults(tokenizer_class, model_types, tmp_path):
             assert special_tokens(read_model_dir(tmp_path, text_only=True)) == expected
 
 
+PADDING = {
+    "strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
+    "pad_type_id": 0, "pad_token": "[PAD]",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "model_type"),
+    [
+        ({}, None),
+        ({}, "gpt2"),
+        ({}, "mistral"),
+        ({"tokenizer_class": "GPTNeoXTokenizer"}, "gpt_neox"),
+        ({"tokenizer_class": "LlamaTokenizer"}, "llama"),
+        ({"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": None}, None),
+        ({"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<s>"}, None),
+    ],
+)
+def test_a_section_about_padding_names_a_token(names, model_type, tmp_path):
+    """Where nothing else does; like all named ones it is a token in texts, too."""
+    config = {} if model_type is None else {"model_type": model_type}
+    data = {**byte_level(), "padding": PADDING}
+    write(tmp_path, data, tokenizer_config=names, config=config)
+    reference = AutoTokenizer.from_pretrained(tmp_path)
+    checkpoint = read_model_dir(tmp_path, text_only=True)
+    assert special_tokens(checkpoint) == reference.special_tokens_map
+    text = build_text(checkpoint)
+    engine = EngineTokenizer(text.tokenizer_bin, tmp_path)
+    sample = "a [PAD] b"
+    assert engine.encode([sample]) == [reference(sample)["input_ids"]]
+
+
 def test_the_tables_of_classes_are_those_of_transformers():
     for name, defaults in CLASS_DEFAULTS.items():
         parameters = inspect.signature(tokenization_auto.tokenizer_class_from_name(name)).parameters

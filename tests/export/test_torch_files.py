@@ -10,15 +10,14 @@ from collections import OrderedDict
 import pytest
 import tiny_models
 import torch
+from bundle_tensors import bundle_tensors
 from safetensors.torch import load_file, save_file
 
 from pinfer.export.errors import ExportError
 from pinfer.export.exporter import read_checkpoint
-from pinfer.export.models.registry import read_spec
-from pinfer.export.packed_tensors import PackedTensors
 from pinfer.export.torch_file import TorchSource, read_torch_file
 from pinfer.export.weight_files import open_directory
-from pinfer.export.weights import WeightFormats, plan_weights
+from pinfer.export.weights import WeightFormats
 from pinfer.runtime.weight_format import FLOAT32
 
 FORMATS = WeightFormats(FLOAT32, FLOAT32)
@@ -36,12 +35,6 @@ def model(original, tmp_path):
     return shutil.copytree(
         original, tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors")
     )
-
-
-def bundle_tensors(path):
-    checkpoint = read_checkpoint(path)
-    plan = plan_weights(read_spec(checkpoint), checkpoint, FORMATS)
-    return {entry.name: PackedTensors(checkpoint).tensor(entry) for entry in plan.tensors()}
 
 
 def assert_same(found, expected):
