@@ -172,9 +172,9 @@ def command(
         only=only,
     )
     if plan:
-        from pinfer.export.tensorrt_plan import print_plan
+        from pinfer.export.tensorrt_partition import print_partition
 
-        print_plan(config)
+        print_partition(config)
         return
     report = StageReport(Console(stderr=True, soft_wrap=True), log_level)
     started = time.monotonic()

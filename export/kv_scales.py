@@ -3,8 +3,9 @@ k_scale and one v_scale for each layer, beside the projections of its attention.
 
 from __future__ import annotations
 
-import math
 from typing import Any
+
+import torch
 
 from pinfer.export.checkpoint import Checkpoint
 from pinfer.export.errors import ExportError
@@ -38,7 +39,7 @@ def _read(checkpoint: Checkpoint, found: set[str], name: str) -> float:
     if value.numel() != 1:
         raise ExportError(f"{where}: expected one scale for all heads, found {list(value.shape)}")
     scale = float(value.item())
-    if not (math.isfinite(scale) and scale > 0):
+    if not torch.finfo(torch.float32).tiny <= scale <= torch.finfo(torch.float32).max:
         raise ExportError(f"{where}: expected a positive number, found {scale}")
     return scale
 

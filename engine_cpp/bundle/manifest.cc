@@ -1,7 +1,7 @@
 #include "bundle/manifest.h"
 
 #include <bit>
-#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "csrc/ops.h"
@@ -216,9 +216,10 @@ PartEntry read_part(const Field& field, const Manifest& manifest) {
 
 // float32 divides by it and multiplies with it.
 float read_scale(const Field& field) {
-  const auto scale = static_cast<float>(field.number());
-  if (!std::isnormal(scale) || scale < 0) field.fail("a positive number");
-  return scale;
+  using Limits = std::numeric_limits<float>;
+  const double scale = field.number();
+  if (!(scale >= Limits::min() && scale <= Limits::max())) field.fail("a positive number");
+  return static_cast<float>(scale);
 }
 
 LayerEntry read_layer(const Field& field, const Manifest& manifest) {

@@ -12,7 +12,7 @@
 set -euo pipefail
 usage="usage: run.sh [--fake FAKES [--built LIBPINFER]] PACK RESULT.json"
 fakes='' library=''
-while [ "${1#--}" != "${1-}" ]; do
+while [[ ${1-} == --* ]]; do
   case "$1" in
     --fake) fakes=$(realpath "${2:?$usage}") ;;
     --built) library=$(realpath "${2:?$usage}") ;;

@@ -23,7 +23,7 @@ from pinfer.export.part import FREE_DIMENSIONS, Part, example_sizes, split_dimen
 from pinfer.export.targets import TENSORRT_MODULES, missing_for_tensorrt
 
 
-def print_plan(config: ExportConfig) -> None:
+def print_partition(config: ExportConfig) -> None:
     """Prints torch_tensorrt's report of each kind of layer. ExportError if it is not there, with
     all that is missing, or fails."""
     if config.device != "cuda":
