@@ -248,8 +248,8 @@ MUTATIONS = (
     (
         "one group alone loses keys",
         MANAGER,
-        "in enumerate(request.block_ids):\n            for j in range(first_block",
-        "in enumerate(request.block_ids[:1]):\n            for j in range(first_block",
+        "in enumerate(request.block_ids or lost):\n            for j in range(first_block",
+        "in enumerate((request.block_ids or lost)[:1]):\n            for j in range(first_block",
     ),
     (
         "all layers count as alike",
