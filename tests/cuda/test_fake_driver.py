@@ -224,11 +224,12 @@ def test_scales_of_the_cache_are_checked(change, message, folder, drive, tmp_pat
     assert reason.endswith(f"manifest.{message}")
 
 
+@pytest.mark.slow
 def test_engines_leave_nothing(folder, fakes, build_dir):
     """PINFER_BUILD_DIR may name the tree of a sanitizer."""
     soak = build_dir / "tests" / "engine_cpp" / "engine" / "soak"
     result = subprocess.run(
-        [soak, cuda_bundles.make_bundle("llama", folder), "3"],
+        [soak, cuda_bundles.make_bundle("llama", folder), "1"],
         env={**os.environ, "LD_LIBRARY_PATH": str(fakes)}, capture_output=True, text=True,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
