@@ -69,19 +69,22 @@ class PeakMemory(threading.Thread):
         super().__init__(daemon=True)
         self.megabytes = 0.0
         self._status = Path(f"/proc/{pid}/status")
+        self._sample()  # it may end before the thread runs
 
     def run(self) -> None:
-        while True:
-            try:
-                lines = self._status.read_text().splitlines()
-            except OSError:
-                return
-            peak = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
-            if not peak and any(line.startswith("State:\tZ") for line in lines):
-                return
-            if peak:
-                self.megabytes = max(self.megabytes, int(peak[0]) * 1024 / 1e6)
+        while self._sample():
             time.sleep(0.005)
+
+    def _sample(self) -> bool:
+        """False once it has ended."""
+        try:
+            lines = self._status.read_text().splitlines()
+        except OSError:
+            return False
+        peak = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
+        if peak:
+            self.megabytes = max(self.megabytes, int(peak[0]) * 1024 / 1e6)
+        return bool(peak) or not any(line.startswith("State:\tZ") for line in lines)
 
 
 def run_process(command: list[str], timeout: float, environment: dict | None = None) -> Finished:

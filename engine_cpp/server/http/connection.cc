@@ -309,22 +309,24 @@ class Connection {
 
   // True if the request was refused for what stands before its body, which stays unread.
   asio::awaitable<bool> refuse_early(const HttpRequest& request) {
+    const Clock::time_point begin = Clock::now();
     const auto exchange = make_exchange(request);
     if (!host_.refuse_early(exchange)) co_return false;
     keep_alive_ = false;
-    co_await answer_begun(exchange);
+    co_await answer_begun(exchange, begin);
     co_return true;
   }
 
   asio::awaitable<bool> answer(HttpRequest request) {
+    const Clock::time_point begin = Clock::now();
     const auto exchange = make_exchange(std::move(request));
     host_.handle(exchange);
-    co_return co_await answer_begun(exchange);
+    co_return co_await answer_begun(exchange, begin);
   }
 
-  // Writes the answer as it is made.
-  asio::awaitable<bool> answer_begun(std::shared_ptr<ConnectionExchange> exchange) {
-    const Clock::time_point begin = Clock::now();
+  // Writes the answer as it is made. The exchange has been handled since `begin`.
+  asio::awaitable<bool> answer_begun(std::shared_ptr<ConnectionExchange> exchange,
+                                     Clock::time_point begin) {
     const std::shared_ptr<Answer> state = exchange->answer();
     num_written_ = 0;
     host_.track(exchange, true);
