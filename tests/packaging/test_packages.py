@@ -19,7 +19,7 @@ from unit_checks import MODEL, USER, check_answers, confined, needs_systemd_anal
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "packaging" / "package.py"
-MEBI = 1 << 20
+MEGA = 10**6
 
 
 def unpacked_deb(run, packages, pattern, folder):
@@ -137,8 +137,8 @@ def test_sizes(deb, archive, chat_bundle):
     print(
         f"program {program:,}; package {runtime:,}; libonig {oniguruma:,}; artifacts {compiled:,}"
     )
-    assert program <= 8 * MEBI
-    assert runtime + oniguruma + compiled <= 15 * MEBI
+    assert program <= 8 * MEGA
+    assert runtime + oniguruma + compiled <= 15 * MEGA
 
 
 def test_lintian_finds_no_error(packages):

@@ -450,7 +450,7 @@ class Connection {
     const auto exchange = make_exchange(std::move(request));
     host_.add_headers(exchange);
     exchange->respond(error.response());
-    co_await answer_begun(exchange);
+    co_await answer_begun(exchange, Clock::now());
   }
 
   // What the client still sends is read for a while: an answer that meets a closed socket's reset
