@@ -11,6 +11,7 @@ from tokenizers import normalizers
 from pinfer.export.errors import ExportError
 from pinfer.export.tokenizer_format import Section
 from pinfer.export.tokenizer_unicode import (
+    FULL_PLANES,
     MAX_CODE_POINT,
     BoolArray,
     CharClasses,
@@ -148,15 +149,16 @@ class NormalFormTables:
     def char_map_step(self, name: str, mapping: dict[int, str]) -> dict[str, object]:
         """The step that replaces each code point of `mapping` by its text.
 
-        What has no entry in the table is removed: so the private planes need none.
+        What has no entry in the table is removed, so that sparse planes, whose middle is not asked,
+        need none.
         """
         begin = len(self._char_maps)
         for point, text in sorted(mapping.items()):
             if not text:
                 continue
-            if point >> 16 in (15, 16):
+            if point >> 16 not in FULL_PLANES:
                 raise ExportError(
-                    f"tokenizer: {name} changes U+{point:04X} of a private plane into {text!r}"
+                    f"tokenizer: {name} changes U+{point:04X} of a sparse plane into {text!r}"
                     " (expected it removed or left alone)"
                 )
             data = text.encode()

@@ -20,7 +20,7 @@ MAX_CODE_POINT = 0x10FFFF
 NUM_BLOCKS = (MAX_CODE_POINT + 1) // 256
 MAX_CLASSES = 64
 _SURROGATES = range(0xD800, 0xE000)
-_FULL_PLANES = (0, 1, 2, 3, 14)
+FULL_PLANES = (0, 1, 2, 3, 14)
 _EDGE = 512
 
 BoolArray = NDArray[np.bool_]
@@ -32,7 +32,7 @@ def probed_code_points() -> tuple[int, ...]:
     points: list[int] = []
     for plane in range(17):
         first = plane << 16
-        if plane in _FULL_PLANES:
+        if plane in FULL_PLANES:
             points += [p for p in range(first, first + 0x10000) if p not in _SURROGATES]
         else:
             points += range(first, first + _EDGE)
@@ -60,7 +60,7 @@ def _spread(probed: BoolArray) -> BoolArray:
 def spread_members(members: BoolArray) -> BoolArray:
     """Fills what was not probed, in place: the middle of a sparse plane is like its start."""
     for plane in range(17):
-        if plane not in _FULL_PLANES:
+        if plane not in FULL_PLANES:
             first = plane << 16
             members[first + _EDGE : first + 0x10000 - _EDGE] = members[first + _EDGE - 1]
     return members

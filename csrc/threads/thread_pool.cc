@@ -157,20 +157,19 @@ void ThreadPool::set_read_ahead(const void* begin, int64_t bytes) {
 }
 
 // Until there is a region that this worker has not seen.
-uint32_t ThreadPool::wait_for_region(int thread_index, uint32_t seen) {
+void ThreadPool::wait_for_region(int thread_index, uint32_t seen) {
   const auto is_new = [seen](uint32_t generation) {
     return (generation & kGenerationMask) != seen;
   };
   const int64_t bytes = read_ahead_bytes_.load(std::memory_order_relaxed);
   const char* ahead = read_ahead_.load(std::memory_order_relaxed) + (thread_index - 1) * bytes;
   for (int64_t i = 0; i + kReadAheadStep <= bytes; i += kReadAheadStep) {
-    const uint32_t generation = generation_.load(std::memory_order_acquire);
-    if (is_new(generation)) return generation;
+    if (is_new(generation_.load(std::memory_order_acquire))) return;
     for (int64_t line = 0; line < kReadAheadStep; line += kCacheLine) {
       __builtin_prefetch(ahead + i + line, 0, 2);  // to the second level cache
     }
   }
-  return wait_until(generation_, is_new);
+  wait_until(generation_, is_new);
 }
 
 void ThreadPool::worker_loop(int thread_index) {

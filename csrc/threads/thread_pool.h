@@ -101,7 +101,7 @@ class ThreadPool {
   void start_region(RegionFunction fn, void* arg, int team_size, Attendance attendance);
   void run_alone(RegionFunction fn, void* arg);
   void worker_loop(int thread_index);
-  uint32_t wait_for_region(int thread_index, uint32_t seen);
+  void wait_for_region(int thread_index, uint32_t seen);
   bool join_region(uint32_t* seen);
   void leave_region();
   void execute(RegionFunction fn, void* arg, int team_size, int thread_index);
