@@ -117,10 +117,8 @@ def build(name: str, sources: Sources, cpu_isa: str, folder: Path) -> BuiltArtif
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "wrapper.cpp").write_text(without_prints(sources.wrapper))
     (folder / "kernels.cpp").write_text(sources.kernels)
-    flags = [f"-march={cpu_isa}", "-fPIC", "-fvisibility=hidden", f"-ffile-prefix-map={folder}=.",
-             "-ffunction-sections", "-fdata-sections"]  # fmt: skip
     cxx = compiler()
-    generated = [*flags, *torch_flags(cpu_isa), "-std=c++20", "-fopenmp", "-w"]
+    generated = [*generated_flags(cpu_isa, folder), "-fopenmp"]
     run([cxx, "-c", "-O1", *generated, "wrapper.cpp", "-o", "wrapper.o"], name, folder)
     run([cxx, "-c", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
          *generated, "kernels.cpp", "-o", "kernels.o"], name, folder)  # fmt: skip
@@ -159,10 +157,21 @@ def without_prints(wrapper: str) -> str:
     return wrapper.replace("std::cerr <<", "if (false) std::cerr <<")
 
 
-def torch_flags(cpu_isa: str) -> list[str]:
+def generated_flags(cpu_isa: str, folder: Path) -> list[str]:
+    """For generated code in `folder`. The artifact has no path of this machine: it is the same
+    bytes wherever torch is installed."""
     include = Path(torch.__file__).parent / "include"
     capability = CAPABILITY[cpu_isa]
     return [
+        f"-march={cpu_isa}",
+        "-std=c++20",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-ffunction-sections",
+        "-fdata-sections",
+        "-w",
+        f"-ffile-prefix-map={folder}=.",
+        f"-ffile-prefix-map={include}=include",
         f"-DCPU_CAPABILITY={capability}",
         f"-DCPU_CAPABILITY_{capability}",
         "-DTORCH_INDUCTOR_CPP_WRAPPER",

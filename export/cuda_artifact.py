@@ -24,9 +24,9 @@ from pinfer.export.artifact import (
     BOUND_PREFIXES,
     BuiltArtifact,
     compiler,
+    generated_flags,
     link,
     run,
-    torch_flags,
     without_prints,
 )
 from pinfer.export.cuda_sources import CudaSources
@@ -52,14 +52,8 @@ def build(name: str, sources: CudaSources, cpu_isa: str, folder: Path) -> BuiltA
     assembly += ['.section .note.GNU-stack,"",@progbits', ""]
     (folder / "kernels.s").write_text("\n".join(assembly))
     cxx = compiler()
-    flags = [f"-march={cpu_isa}", "-fPIC", "-fvisibility=hidden", f"-ffile-prefix-map={folder}=.",
-             "-ffunction-sections", "-fdata-sections", "-DUSE_CUDA", "-isystem",
-             str(HEADERS)]  # fmt: skip
-    run(
-        [cxx, "-c", "-O1", *flags, *torch_flags(cpu_isa), "-std=c++20", "-w", "wrapper.cpp",
-         "-o", "wrapper.o"],
-        name, folder,
-    )  # fmt: skip
+    flags = [*generated_flags(cpu_isa, folder), "-DUSE_CUDA", "-isystem", str(HEADERS)]
+    run([cxx, "-c", "-O1", *flags, "wrapper.cpp", "-o", "wrapper.o"], name, folder)
     run([cxx, "-c", "kernels.s", "-o", "kernels.o"], name, folder)
     return link(name, ["wrapper.o", "kernels.o"], (*BOUND_PREFIXES, *CUDA_PREFIXES), folder)
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import torch
@@ -110,3 +111,16 @@ def export(checkpoint: Path, bundle: Path, *arguments: str) -> None:
     command = [Path(sys.executable).parent / "pinfer-export", checkpoint, "-o", bundle]
     result = subprocess.run([*command, *arguments], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+def machine_paths_in(bundle: Path) -> list[str]:
+    """Files of a bundle that name where this Python, this project or scratch files stand."""
+    places = {sys.prefix, str(Path(torch.__file__).parent), str(Path(__file__).parent.parent)}
+    marks = [f"{place}/".encode() for place in (*places, tempfile.gettempdir())]
+    return [
+        f"{path.relative_to(bundle)}: {mark.decode()}"
+        for path in sorted(bundle.rglob("*"))
+        if path.is_file()
+        for mark in marks
+        if mark in path.read_bytes()
+    ]

@@ -80,6 +80,10 @@ def test_bundle_of_each_family(exported):
             assert len(images) == 2 * LAYER_KERNELS[name]
 
 
+def test_a_bundle_has_no_path_of_this_machine(exported):
+    assert tiny_models.machine_paths_in(exported[1]) == []
+
+
 def test_weights_are_the_checkpoints(exported, folder):
     name, bundle = exported
     if name != "llama":

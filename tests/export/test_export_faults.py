@@ -209,6 +209,11 @@ def test_exports_of_one_model_are_identical(checkpoint, cache, tmp_path):
     assert contents(tmp_path / "first") == contents(tmp_path / "second")
 
 
+def test_a_bundle_has_no_path_of_this_machine(checkpoint, cache, tmp_path):
+    assert export(checkpoint, tmp_path / "bundle", cache=cache).returncode == 0
+    assert tiny_models.machine_paths_in(tmp_path / "bundle") == []
+
+
 @pytest.mark.slow
 def test_compiling_twice_gives_identical_bundles(checkpoint, tmp_path):
     for name in ("first", "second"):
