@@ -226,6 +226,10 @@ def make_deb(
     set_modes(root)
     architecture = run("dpkg", "--print-architecture").strip()
     write_control(package, architecture, root, work)
+    # dpkg-deb only lowers times to it; files that CMake made earlier would keep theirs.
+    seconds = int(os.environ["SOURCE_DATE_EPOCH"])
+    for path in (root, *root.rglob("*")):
+        os.utime(path, (seconds, seconds), follow_symlinks=False)
     # One thread: with several, xz cuts its input into blocks.
     run("dpkg-deb", "--root-owner-group", "-Zxz", "--threads-max=1", "--build", root,
         output / f"{package}_{VERSION}_{architecture}.deb")  # fmt: skip

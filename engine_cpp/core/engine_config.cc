@@ -19,7 +19,7 @@ Status EngineConfig::validate() const {
   // Every running request gets at least one token in every step.
   PINFER_RETURN_IF_ERROR(
       check_range("max_num_batched_tokens", max_num_batched_tokens, max_num_seqs, kMaxInt));
-  PINFER_RETURN_IF_ERROR(check_range("num_blocks", num_blocks, 0, kMaxInt));
+  PINFER_RETURN_IF_ERROR(check_range("num_blocks", num_blocks, 0, kMaxNumBlocks));
   if (num_blocks == 1) return field_error("num_blocks", "at least 2 (one is the null block)", 1);
   PINFER_RETURN_IF_ERROR(check_range("block_size", block_size, 1, kMaxBlockSize));
   PINFER_RETURN_IF_ERROR(

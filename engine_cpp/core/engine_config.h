@@ -27,6 +27,9 @@ enum class HugePages {
   OFF,   // they stay in the file's pages, which processes share
 };
 
+// What the pool of blocks can be asked for: its lists are made at start.
+inline constexpr int32_t kMaxNumBlocks = 1 << 25;
+
 // A plain value: validated once, then never changed.
 struct EngineConfig {
   int32_t max_model_len = 0;              // tokens, prompt and output; 0 = the model's own limit

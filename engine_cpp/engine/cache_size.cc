@@ -89,8 +89,8 @@ Status resolve_cache_size(const KVCacheConfig& kv_cache_config, int64_t bytes_pe
     const int64_t for_all = per_request * config->max_num_seqs;
     const int64_t in_memory = available_bytes / 4 / bytes_per_block;
     const int64_t blocks = std::max(std::min(for_all, in_memory), per_request);
-    config->num_blocks = static_cast<int32_t>(
-        std::min<int64_t>(blocks + kNullBlock, std::numeric_limits<int32_t>::max() / 64));
+    config->num_blocks =
+        static_cast<int32_t>(std::min<int64_t>(blocks + kNullBlock, kMaxNumBlocks));
   }
   if (config->num_blocks - kNullBlock < per_request) {
     return Status::invalid_argument(
@@ -125,8 +125,7 @@ Status resolve_device_cache_size(const KVCacheConfig& kv_cache_config, int64_t b
           ", lower --max-num-batched-tokens, or raise --gpu-memory-utilization (" +
           std::to_string(config->gpu_memory_utilization).substr(0, 4) + ")");
     }
-    config->num_blocks =
-        static_cast<int32_t>(std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max() / 64));
+    config->num_blocks = static_cast<int32_t>(std::min<int64_t>(blocks, kMaxNumBlocks));
   }
   return resolve_cache_size(kv_cache_config, bytes_per_block, 0, config);
 }

@@ -117,12 +117,8 @@ class Server {
  private:
   // Labels of a metric must be few, whatever clients ask for.
   static std::string metric_path(const Exchange& exchange) {
-    static const std::unordered_set<std::string> known = {
-        "/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/v1/models",
-        "/tokenize",       "/detokenize",          "/health",        "/ready",
-        "/version",        "/openapi.json",        "/metrics",       "/"};
     const std::string& path = exchange.request().path;
-    return known.count(path) > 0 ? path : "other";
+    return Service::has_route(path) ? path : "other";
   }
   static std::string metric_method(const Exchange& exchange) {
     static const std::unordered_set<std::string> known = {"GET", "HEAD", "POST", "OPTIONS"};

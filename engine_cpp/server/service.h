@@ -37,6 +37,9 @@ class Service {
   ApiKeys& keys() { return keys_; }
   ServerMetrics& metrics() { return *metrics_; }
 
+  // Whether something is served at a path, by whatever method.
+  static bool has_route(const std::string& path) { return find_route(path) != nullptr; }
+
   // Answers, now or later, on any thread. Does not block.
   void handle(const std::shared_ptr<Exchange>& exchange);
 

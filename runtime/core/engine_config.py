@@ -13,6 +13,8 @@ from pinfer.runtime.core.field_check import MAX_INT, check_range, field_error
 
 _MAX_BLOCK_SIZE = 256
 _MAX_THREADS = 1024
+# What the pool of blocks can be asked for: its lists are made at start.
+MAX_NUM_BLOCKS = 1 << 25
 
 
 class SchedulingPolicy(Enum):
@@ -63,7 +65,7 @@ class EngineConfig:
         check_range(
             "max_num_batched_tokens", self.max_num_batched_tokens, self.max_num_seqs, MAX_INT
         )
-        check_range("num_blocks", self.num_blocks, 0, MAX_INT)
+        check_range("num_blocks", self.num_blocks, 0, MAX_NUM_BLOCKS)
         if self.num_blocks == 1:
             raise field_error("num_blocks", "at least 2 (one is the null block)", 1)
         check_range("block_size", self.block_size, 1, _MAX_BLOCK_SIZE)

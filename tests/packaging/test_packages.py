@@ -2,6 +2,7 @@
 
 import gzip
 import importlib.util
+import io
 import json
 import os
 import re
@@ -166,10 +167,16 @@ def test_two_packagings_are_the_same(run, packages, build_dir, tmp_path):
 
 
 def test_archives_are_in_order(packages):
-    for file in packages.glob("*.tar.gz"):
-        with tarfile.open(file) as archive:
+    files = {path.name: path.read_bytes() for path in packages.glob("*.tar.gz")}
+    for path in packages.glob("*.deb"):
+        command = ["dpkg-deb", "--fsys-tarfile", path]
+        files[path.name] = subprocess.run(command, capture_output=True, check=True).stdout
+    assert len(files) == 4
+    for content in files.values():
+        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
             members = archive.getmembers()
-        assert {(m.uid, m.gid, m.uname, m.gname) for m in members} == {(0, 0, "", "")}
+        assert {(m.uid, m.gid) for m in members} == {(0, 0)}
+        assert {(m.uname, m.gname) for m in members} in ({("", "")}, {("root", "root")})
         assert len({m.mtime for m in members}) == 1
         assert len({m.name for m in members}) == len(members)
 

@@ -69,6 +69,7 @@ def test_greedy(temperature, is_greedy):
         ({"watermark": 1.0}, "watermark must be in [0, 1), got 1"),
         ({"gpu_memory_utilization": 0.0}, "gpu_memory_utilization must be in (0, 1], got 0"),
         ({"max_cuda_graph_seqs": -1}, "max_cuda_graph_seqs must be in [0, 2147483647], got -1"),
+        ({"num_blocks": 2**25 + 1}, "num_blocks must be in [0, 33554432], got 33554433"),
         ({"num_blocks": 1}, "num_blocks must be at least 2 (one is the null block), got 1"),
         (
             {"max_num_seqs": 32, "max_num_batched_tokens": 31},

@@ -7,12 +7,11 @@
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl.hpp>
 #include <chrono>
-#include <cstdio>
 #include <deque>
 #include <optional>
-#include <random>
 
 #include "server/api_error.h"
+#include "server/random_id.h"
 
 namespace pinfer::server {
 namespace {
@@ -28,15 +27,6 @@ using TlsStream = beast::ssl_stream<PlainStream>;
 constexpr std::chrono::milliseconds kWatchInterval{100};
 constexpr std::chrono::seconds kLingerTime{2};
 constexpr size_t kMaxRequestIdSize = 128;
-
-// A hex number; ids need to be different, not secret.
-std::string random_id() {
-  static thread_local std::mt19937_64 random{std::random_device{}()};
-  char text[33];
-  std::snprintf(text, sizeof(text), "%016llx%016llx", static_cast<unsigned long long>(random()),
-                static_cast<unsigned long long>(random()));
-  return text;
-}
 
 // A client's id is echoed and logged: printable characters only.
 std::string request_id(const std::string* given) {

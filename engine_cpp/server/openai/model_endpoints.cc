@@ -1,12 +1,11 @@
 // /v1/models, /tokenize and /detokenize, and what the endpoints share.
 #include <chrono>
-#include <cstdio>
-#include <random>
 #include <unordered_set>
 
 #include "server/api_error.h"
 #include "server/openai/chat_prompt.h"
 #include "server/openai/endpoint.h"
+#include "server/random_id.h"
 
 namespace pinfer::server {
 
@@ -121,13 +120,7 @@ std::string unknown_fields(const Json& body) {
   return names;
 }
 
-std::string new_object_id(const std::string& prefix) {
-  static thread_local std::mt19937_64 random{std::random_device{}()};
-  char text[33];
-  std::snprintf(text, sizeof(text), "%016llx%016llx", static_cast<unsigned long long>(random()),
-                static_cast<unsigned long long>(random()));
-  return prefix + text;
-}
+std::string new_object_id(const std::string& prefix) { return prefix + random_id(); }
 
 int64_t seconds_since_1970() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();

@@ -30,6 +30,8 @@ TEST(EngineConfigTest, NamesFieldRangeAndValue) {
             "gpu_memory_utilization must be in (0, 1], got 0");
   EXPECT_EQ(refusal([](EngineConfig& c) { c.max_cuda_graph_seqs = -1; }),
             "max_cuda_graph_seqs must be in [0, 2147483647], got -1");
+  EXPECT_EQ(refusal([](EngineConfig& c) { c.num_blocks = kMaxNumBlocks + 1; }),
+            "num_blocks must be in [0, 33554432], got 33554433");
   EXPECT_EQ(refusal([](EngineConfig& c) { c.num_blocks = 1; }),
             "num_blocks must be at least 2 (one is the null block), got 1");
 }
