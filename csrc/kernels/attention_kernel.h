@@ -16,6 +16,7 @@ namespace {
 
 constexpr int64_t kGroup = kPanelWidth;  // tokens of a K tile
 constexpr int64_t kGroups = kPartitionSize / kGroup;
+constexpr int64_t kLineBytes = 64;  // of a cache
 
 // Numbers of the cache: how V is read, and whether tiles begin with a scale for each token.
 struct Float32Values {
@@ -182,15 +183,29 @@ struct AttentionImpl {
     }
   }
 
-  // scores[row, group * 16 + i] for rows [row, row + r).
+  // A tile of K or of V, with its scales if it has some.
+  template <class Element>
+  static void fetch_tile(const Element* tile, int64_t bytes) {
+    const char* begin = reinterpret_cast<const char*>(tile) - kScaleBytes;
+    for (int64_t i = 0; i < bytes; i += kLineBytes) prefetch<Fetch::FAR>(begin + i);
+  }
+
+  // scores[row, group * 16 + i] for rows [row, row + r). from_memory: nobody has read these tiles
+  // in this step; the next ones of K and those of V are fetched meanwhile.
   static void score_rows(const AttentionTask& task, const X* q, int64_t q_stride, int r,
                          const Groups& groups, int64_t group_begin, int64_t group_end,
-                         float* scores) {
+                         bool from_memory, float* scores) {
     constexpr const TileTable<Panel>& tiles = kTiles<Panel, Prefetch::NONE>;
     const int64_t steps = Panel::steps(task.head_dim);
+    const int64_t k_bytes = k_tile_bytes(task.head_dim), v_bytes = v_tile_bytes(task.head_dim);
     int size = largest_tile_size(r);
     for (int64_t g = group_begin; g < group_end; g += 1 << size) {
       while (g + (1 << size) > group_end) --size;
+      if (from_memory) {
+        const int64_t stop = min64(g + (2 << size), group_end);
+        for (int64_t i = g + (1 << size); i < stop; ++i) fetch_tile(groups.k[i], k_bytes);
+        for (int64_t i = g; i < g + (1 << size); ++i) fetch_tile(groups.v[i], v_bytes);
+      }
       tiles.by_size[size][r](
           {q, q_stride, groups.k + g, steps, false, scores + g * kGroup, kPartitionSize});
     }
@@ -316,7 +331,7 @@ struct AttentionImpl {
     }
     if (lowest >= highest) return;
     score_rows(task, q, q_stride, r, groups, lowest / kGroup, (highest + kGroup - 1) / kGroup,
-               scores);
+               task.num_rows <= Simd::kTileRows, scores);
     for (int i = 0; i < r; ++i) {
       if (begin[i] >= end[i]) continue;
       float* state = partial + i * state_size;

@@ -45,17 +45,21 @@ struct LinearImpl {
                task.out + row_begin * task.out_stride + first, task.out_stride);
   }
 
-  // Up to a tile's rows over `num_panels` panels side by side: every panel is read once.
+  // Up to a tile's rows over 2^size panels side by side: every panel is read once.
+  template <Prefetch prefetch>
   static void multiply_few(const LinearTask& task, int64_t row, int64_t rows, int64_t panel,
-                           int num_panels, TileFunction<Panel> tile) {
+                           int size) {
     const int64_t steps = Panel::steps(task.k);
+    const int num_panels = 1 << size;
     const int64_t width = num_panels * kPanelWidth;
     alignas(64) float sums[Simd::kTileRows * kPanelWidth * kMaxTilePanels];
     const Element* panels[kMaxTilePanels];
     for (int p = 0; p < num_panels; ++p) {
       panels[p] = static_cast<const Element*>(task.weight) + (panel + p) * steps * Panel::kElements;
     }
-    tile({row_of(task, row), x_stride(task), panels, steps, false, sums, width});
+    constexpr const TileTable<Panel>& tiles = kTiles<Panel, prefetch>;
+    tiles.by_size[size][rows](
+        {row_of(task, row), x_stride(task), panels, steps, false, sums, width});
     store_rows(task, row, rows, panel, width, sums);
   }
 
@@ -117,12 +121,19 @@ struct LinearImpl {
       const int64_t rows = row_end - row < kRowBlock ? row_end - row : kRowBlock;
       int64_t panel = panel_begin;
       if (rows <= Simd::kTileRows) {
-        constexpr const TileTable<Panel>& tiles = kTiles<Panel, Prefetch::AHEAD>;
         int size = largest_tile_size(static_cast<int>(rows));
-        while (panel < panel_end) {
+        for (; panel < panel_end; panel += 1 << size) {
           while (panel + (1 << size) > panel_end) --size;
-          multiply_few(task, row, rows, panel, 1 << size, tiles.by_size[size][rows]);
-          panel += 1 << size;
+          multiply_few<Prefetch::AHEAD>(task, row, rows, panel, size);
+        }
+      } else if (rows <= 2 * Simd::kTileRows && !TilePanel::kExpanded) {
+        // The first half brings the panels into the caches for the second one.
+        const int64_t first = (rows + 1) / 2;
+        int size = largest_tile_size(static_cast<int>(first));
+        for (; panel < panel_end; panel += 1 << size) {
+          while (panel + (1 << size) > panel_end) --size;
+          multiply_few<Prefetch::AHEAD>(task, row, first, panel, size);
+          multiply_few<Prefetch::NONE>(task, row + first, rows - first, panel, size);
         }
       } else {
         constexpr const TileTable<TilePanel>& tiles = kTiles<TilePanel, Prefetch::NEXT>;

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "csrc/kernels/kernels.h"
+#include "csrc/kernels/prefetch.h"
 
 namespace pinfer {
 namespace {
@@ -22,13 +23,8 @@ inline uint16_t to_bfloat16(float x) {
   return static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x40 : rounded);
 }
 
-// How far ahead of the weights in use the next ones are fetched: processors' own prefetching does
-// not keep up with tiles of several rows (measured: two rows 11 to 14 GB/s on one core, four rows 9
-// to 12).
-constexpr int64_t kPrefetchBytes = 2048;
-
 inline void prefetch_ahead(const void* p) {
-  __builtin_prefetch(static_cast<const char*>(p) + kPrefetchBytes);
+  prefetch<Fetch::FAR>(static_cast<const char*>(p) + kFetchBytes<Fetch::FAR>);
 }
 
 // What a panel holds and how it is multiplied. A step is one k (float32) or a pair (bfloat16):
@@ -194,7 +190,7 @@ inline void multiply_phase(const typename Panel::X* x, int64_t x_stride,
 // What a tile fetches while it multiplies.
 enum class Prefetch {
   NONE,   // its panels are in the caches
-  AHEAD,  // its own panels, kPrefetchBytes ahead: they come from memory and are read once
+  AHEAD,  // its own panels, kFetchBytes<Fetch::FAR> ahead: they come from memory and are read once
   NEXT,   // a part of what is needed after this: its panels are in the caches already
 };
 
@@ -233,7 +229,7 @@ void multiply_tile(const Tile<Panel>& tile) {
   // Behind the panels' ends the next tile's panels are fetched, which lie behind these.
   constexpr int64_t kStepBytes =
       Panel::kElements * static_cast<int64_t>(sizeof(typename Panel::Element));
-  const int64_t last_own = tile.steps - kPrefetchBytes / kStepBytes;
+  const int64_t last_own = tile.steps - kFetchBytes<Fetch::FAR> / kStepBytes;
   int64_t ahead = 0;
   for (int64_t step = 0; step < tile.steps; ++step) {
     if constexpr (prefetch == Prefetch::AHEAD) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "csrc/kernels/int8_rounding.h"
+#include "csrc/kernels/prefetch.h"
 #include "csrc/kernels/quantized_weight.h"
 #include "csrc/kernels/store_tile.h"
 
@@ -20,13 +21,13 @@ namespace {
 
 constexpr int kByteVectors = static_cast<int>(kPanelWidth) / Simd::kLanes;  // of a panel's row
 constexpr int64_t kVectorBytes = 4 * Simd::kLanes;
-constexpr int64_t kQuantizedPrefetchBytes = 2048;
 
 // How far ahead of a panel's `offset` to fetch: behind the panels' ends the next tile's panels,
 // which lie behind these.
-inline int64_t prefetch_distance(int64_t offset, int64_t panel_bytes, int num_panels) {
-  const bool is_own = offset + kQuantizedPrefetchBytes < panel_bytes;
-  return kQuantizedPrefetchBytes + (is_own ? 0 : (num_panels - 1) * panel_bytes);
+template <Fetch fetch>
+inline int64_t fetch_distance(int64_t offset, int64_t panel_bytes, int num_panels) {
+  const bool is_own = offset + kFetchBytes<fetch> < panel_bytes;
+  return kFetchBytes<fetch> + (is_own ? 0 : (num_panels - 1) * panel_bytes);
 }
 
 inline Simd::I broadcast_bytes(const uint8_t* p) {
@@ -104,6 +105,7 @@ struct Int8Kernel {
   template <int kRows, int kPanels>
   static void multiply_tile(const QuantizedTile& tile) {
     constexpr int kVectors = kPanels * kByteVectors;
+    constexpr Fetch kFetch = kRows <= 2 ? Fetch::FAR : Fetch::NEAR;  // measured
     const int64_t num_groups = groups(tile.k);
     Simd::F sums[kRows][kVectors];
 #pragma GCC unroll 32
@@ -114,7 +116,7 @@ struct Int8Kernel {
     const uint8_t* x = tile.rows + padded_row_bytes(num_groups * 8);
     for (int64_t group = 0; group < num_groups; ++group) {
       const int64_t offset = group / 2 * Int8Layout::kBlockBytes;
-      const int64_t ahead = prefetch_distance(offset, tile.panel_stride, kPanels);
+      const int64_t ahead = fetch_distance<kFetch>(offset, tile.panel_stride, kPanels);
       const uint8_t* block = tile.panels + offset;
       const uint8_t* numbers = block + kByteRow + group % 2 * kStepsPerGroup * kByteRow;
       Simd::I dots[kRows][kVectors];
@@ -133,7 +135,7 @@ struct Int8Kernel {
         for (int v = 0; v < kVectors; ++v) {
           const uint8_t* p = numbers + v / kByteVectors * tile.panel_stride +
                              v % kByteVectors * kVectorBytes + step * kByteRow;
-          if (v % kByteVectors == 0) __builtin_prefetch(p + ahead);
+          if (v % kByteVectors == 0) prefetch<kFetch>(p + ahead);
           weights[v] = Simd::load_int(p);
           unsigned_weights[v] = unsigned_bytes<Simd>(weights[v]);
         }
@@ -220,6 +222,7 @@ struct Int4Kernel {
   template <int kRows, int kPanels, bool is_one_part>
   static void multiply_groups(const QuantizedTile& tile) {
     constexpr int kVectors = kPanels * kByteVectors;
+    constexpr Fetch kFetch = kRows == 1 ? Fetch::FAR : Fetch::NEAR;  // measured
     constexpr int64_t kRowsPerPart = kQuantizedGroup / Int4Layout::kNumbersPerRow;
     const int64_t num_groups = Int4Layout::blocks(tile.k, tile.group_size);
     const int64_t parts = num_parts(tile.k, tile.group_size);
@@ -235,8 +238,12 @@ struct Int4Kernel {
     }
     const uint8_t* x = tile.rows + scales_bytes(tile.k, tile.group_size);
     for (int64_t group = 0; group < num_groups; ++group) {
-      const int64_t ahead = prefetch_distance(group * block_bytes, tile.panel_stride, kPanels);
+      const int64_t ahead = fetch_distance<kFetch>(group * block_bytes, tile.panel_stride, kPanels);
       const uint8_t* block = tile.panels + group * block_bytes;
+      if constexpr (kFetch == Fetch::FAR) {  // the scales
+#pragma GCC unroll 32
+        for (int p = 0; p < kPanels; ++p) prefetch<kFetch>(block + p * tile.panel_stride + ahead);
+      }
       Simd::F group_dots[kRows][kVectors];
       if constexpr (!is_one_part) {
 #pragma GCC unroll 32
@@ -259,7 +266,7 @@ struct Int4Kernel {
           for (int v = 0; v < kVectors; ++v) {
             const uint8_t* p = nibbles + v / kByteVectors * tile.panel_stride +
                                v % kByteVectors * kVectorBytes + i * kByteRow;
-            if (v % kByteVectors == 0) __builtin_prefetch(p + ahead);
+            if (v % kByteVectors == 0) prefetch<kFetch>(p + ahead);
             const Simd::I both = Simd::load_int(p);
             low[v] = Simd::and_int(both, low_nibbles);
             high[v] = Simd::and_int(Simd::template shift_right_arithmetic<4>(both), low_nibbles);
