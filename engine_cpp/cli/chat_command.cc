@@ -32,7 +32,7 @@ void answer(Engine& engine, const ChatFlags& flags, const std::string& line, Jso
             Stats* stats) {
   messages->push_back({{"role", "user"}, {"content", line}});
   try {
-    const std::string prompt = engine.render(to_json_text(Json{{"messages", *messages}}));
+    const std::string prompt = engine.render(to_request_text(Json{{"messages", *messages}}));
     stats->submitted();
     const std::string text = stream_to_stdout(
         engine.submit(engine.tokenize(prompt, false), flags.sampling.params(engine)), false, stats);

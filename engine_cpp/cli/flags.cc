@@ -3,8 +3,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "cli/own_bundle.h"
@@ -37,6 +39,29 @@ void name_environment(CLI::App* app) {
         name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
       }
       option->envname(name);
+    }
+  }
+}
+
+// CLI11 reads 010 as 8, and numbers beyond 64 bits as the largest.
+void check_integers(CLI::App* app) {
+  const CLI::Validator check(
+      [](std::string& text) -> std::string {
+        const char* begin = text.c_str() + (text.starts_with('-') ? 1 : 0);
+        const bool is_number =
+            *begin != '\0' && std::strspn(begin, "0123456789") == std::strlen(begin);
+        if (!is_number || (begin[0] == '0' && begin[1] != '\0')) {
+          return "expected an integer, found " + text;
+        }
+        errno = 0;
+        (void)std::strtoll(text.c_str(), nullptr, 10);
+        if (errno == ERANGE) return "expected an integer of 64 bits, found " + text;
+        return "";
+      },
+      "", "integer");
+  for (CLI::App* command : app->get_subcommands(nullptr)) {
+    for (CLI::Option* option : command->get_options()) {
+      if (option->get_type_name().starts_with("INT")) option->check(check);
     }
   }
 }
@@ -166,8 +191,9 @@ Engine EngineFlags::open_to_serve(std::function<void(pinfer_log_level, const cha
 void SamplingFlags::add_to(CLI::App* command) {
   const std::string group = "Sampling (default: the model's settings)";
   const auto sampling = [&](CLI::Option* option) { option->group(group); };
-  sampling(command->add_option("-n,--max-tokens", max_tokens,
-                               "Most tokens to generate (default: the rest of the context)"));
+  sampling(
+      command->add_option("-n,--max-tokens", max_tokens,
+                          "Most tokens to generate (0, the default: the rest of the context)"));
   sampling(command->add_option("--min-tokens", min_tokens, "No end before this many tokens"));
   sampling(command->add_option("--temperature", temperature, "0: always the best token"));
   sampling(command->add_option("--top-k", top_k, "Sample among the best K (0: all)"));
@@ -179,7 +205,8 @@ void SamplingFlags::add_to(CLI::App* command) {
   sampling(command->add_option("--frequency-penalty", frequency_penalty, "-2 to 2"));
   sampling(command->add_option("--repetition-penalty", repetition_penalty, "1: off"));
   sampling(command->add_option("--seed", seed, "Seed of the random stream (default: random)"));
-  sampling(command->add_option("--stop", stop, "End at this text (repeatable)"));
+  sampling(command->add_option("--stop", stop, "End at this text (repeatable)")
+               ->allow_extra_args(false));
   command->add_flag("--ignore-eos", ignore_eos, "Go on after the model's end token")->group(group);
 }
 

@@ -64,6 +64,9 @@ struct SamplingFlags {
 // Gives every flag of every command its environment variable; call it once all are declared.
 void name_environment(CLI::App* app);
 
+// Lets options that take integers take nothing else, in decimal; call it once all are declared.
+void check_integers(CLI::App* app);
+
 // Whether the program has a command of this name.
 bool has_command(const CLI::App& app, const std::string& name);
 

@@ -1,11 +1,13 @@
 #include "cli/generate.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 
 #include "cli/interrupt.h"
+#include "cli/json_lines.h"
 
 namespace pinfer::cli {
 
@@ -30,12 +32,12 @@ std::string stream_to_stdout(Request request, bool as_ids, Stats* stats) {
     } else {
       std::fwrite(piece->text.data(), 1, piece->text.size(), stdout);
     }
-    std::fflush(stdout);
+    flush_output();
     if (piece->finish_reason == "error") throw Error(PINFER_INTERNAL, piece->error_message);
     if (piece->finished()) break;
   }
   std::printf("\n");
-  std::fflush(stdout);
+  flush_output();
   return text;
 }
 
@@ -44,7 +46,8 @@ std::string read_all(const std::string& path) {
     return std::string(std::istreambuf_iterator<char>(std::cin), {});
   }
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(PINFER_NOT_FOUND, path + ": cannot read");
+  if (!file || std::filesystem::is_directory(path))
+    throw Error(PINFER_NOT_FOUND, path + ": cannot read");
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 

@@ -1,7 +1,9 @@
 #include "cli/json_lines.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <iostream>
 #include <string_view>
 
@@ -36,6 +38,14 @@ const Json& member(const Json& object, const char* name) {
 
 std::string to_json_text(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string to_request_text(const Json& json) {
+  try {
+    return json.dump();
+  } catch (const nlohmann::json::exception&) {
+    refuse("text: not valid UTF-8");
+  }
 }
 
 Json parse_line(const std::string& line) {
@@ -87,7 +97,7 @@ bool bool_field(const Json& object, const char* name, bool default_value) {
 double number_field(const Json& object, const char* name, double low, double high) {
   const Json& value = member(object, name);
   if (!value.is_number() || !(value.get<double>() >= low) || !(value.get<double>() <= high)) {
-    wrong_type(name, "a number from " + std::to_string(low) + " to " + std::to_string(high), value);
+    wrong_type(name, "a number from " + Json(low).dump() + " to " + Json(high).dump(), value);
   }
   return value.get<double>();
 }
@@ -115,10 +125,15 @@ void refuse_unknown_fields(const Json& object, std::initializer_list<const char*
 
 Json error_answer(const std::string& message) { return {{"error", message}}; }
 
+void flush_output() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw Error(PINFER_RESOURCE_EXHAUSTED, std::string("standard output: ") + std::strerror(errno));
+}
+
 void print_line(const Json& answer) {
   const std::string text = to_json_text(answer) + "\n";
   std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  flush_output();
 }
 
 void answer_lines(const std::function<Json(const Json&)>& answer) {

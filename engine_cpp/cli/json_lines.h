@@ -15,6 +15,9 @@ using Json = nlohmann::ordered_json;
 // Compact; bytes that are not valid UTF-8 become U+FFFD.
 std::string to_json_text(const Json& json);
 
+// The same for text that somebody wrote; throws Error where it is not valid UTF-8.
+std::string to_request_text(const Json& json);
+
 // The line as JSON, nested at most 256 deep. Throws Error.
 Json parse_line(const std::string& line);
 
@@ -29,6 +32,9 @@ int64_t integer_field(const Json& object, const char* name, int64_t low, int64_t
 void refuse_unknown_fields(const Json& object, std::initializer_list<const char*> known);
 
 Json error_answer(const std::string& message);
+
+// Throws Error if something of what was printed has not arrived.
+void flush_output();
 void print_line(const Json& answer);
 
 // Answers stdin line by line with answer(parsed line); Errors it throws become error answers.

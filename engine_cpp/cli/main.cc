@@ -11,6 +11,7 @@
 
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/json_lines.h"
 #include "cli/own_bundle.h"
 
 namespace {
@@ -36,9 +37,7 @@ void hide_keys(int argc, char** argv) {
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   namespace cli = pinfer::cli;
   // A reader that goes away (`pinfer run ... | head`) ends the program like any other filter.
   std::signal(SIGPIPE, SIG_DFL);
@@ -57,6 +56,7 @@ int main(int argc, char** argv) {
   cli::add_bundle_commands(&app, &exit_code);
   cli::add_completion_command(&app, &exit_code);
   cli::name_environment(&app);
+  cli::check_integers(&app);
   try {
     std::vector<std::string> arguments(argv + 1, argv + argc);
     cli::add_default_command(app, &arguments);
@@ -81,6 +81,21 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     print_error(error.what());
     return cli::kExitFailed;
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int exit_code = run(argc, argv);
+  // What was said may not have arrived: a full disk.
+  if (exit_code != pinfer::cli::kExitDone) return exit_code;
+  try {
+    pinfer::cli::flush_output();
+  } catch (const pinfer::Error& error) {
+    print_error(error.what());
+    return pinfer::cli::kExitFailed;
   }
   return exit_code;
 }

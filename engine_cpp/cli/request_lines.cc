@@ -1,11 +1,15 @@
 #include "cli/request_lines.h"
 
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <iostream>
 #include <mutex>
 #include <optional>
 #include <thread>
+
+#include "cli/flags.h"
 
 namespace pinfer::cli {
 namespace {
@@ -69,7 +73,14 @@ void answer_request_lines(const std::function<WaitForAnswer(const Json&)>& begin
     }
     queue.close();
   });
-  while (const std::optional<WaitForAnswer> pending = queue.pop()) print_line(answer_of(*pending));
+  try {
+    while (const std::optional<WaitForAnswer> pending = queue.pop()) {
+      print_line(answer_of(*pending));
+    }
+  } catch (const Error& error) {  // nobody takes the answers, and the reader may wait for ever
+    std::fprintf(stderr, "pinfer: error: %s\n", error.what());
+    std::_Exit(kExitFailed);
+  }
   reader.join();
 }
 

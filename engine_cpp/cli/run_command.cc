@@ -25,7 +25,7 @@ std::vector<int32_t> prompt_ids(const Engine& engine, const RunFlags& flags,
   if (!flags.system.empty()) messages.push_back({{"role", "system"}, {"content", flags.system}});
   messages.push_back({{"role", "user"}, {"content", prompt}});
   const Json request = {{"messages", messages}};
-  return engine.tokenize(engine.render(to_json_text(request)), /*add_special_tokens=*/false);
+  return engine.tokenize(engine.render(to_request_text(request)), /*add_special_tokens=*/false);
 }
 
 int run(RunFlags& flags, const CLI::Option* prompt_option) {
@@ -56,11 +56,14 @@ void add_run_command(CLI::App* app, int* exit_code) {
   CLI::Option* prompt = command->add_option("-p,--prompt", flags->prompt, "The prompt");
   command->add_option("-f,--file", flags->prompt_file, "Read the prompt from a file")
       ->excludes(prompt);
-  command->add_flag("--chat", flags->chat, "Put the prompt through the chat template");
-  command->add_option("--system", flags->system, "System message (with --chat)");
+  CLI::Option* chat =
+      command->add_flag("--chat", flags->chat, "Put the prompt through the chat template");
+  command->add_option("--system", flags->system, "System message (with --chat)")->needs(chat);
   command->add_flag("--ids", flags->ids, "Print token ids instead of text");
   command->add_flag("--stats", flags->stats, "Print times as JSON, last on stderr");
-  command->footer("The prompt comes from -p, from -f FILE, or from stdin.");
+  command->footer(
+      "The prompt comes from -p, from -f FILE, or from stdin, as it is: a newline at its end is a "
+      "part of it.");
   command->callback([flags, prompt, exit_code] { *exit_code = run(*flags, prompt); });
 }
 

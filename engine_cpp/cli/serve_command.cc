@@ -35,8 +35,10 @@ void add_listen_flags(CLI::App* command, ServerConfig* config) {
           ->check(CLI::Range(0, 65535)));
   add(command->add_option("--unix-socket", config->unix_socket,
                           "Listen on this unix socket instead"));
-  add(command->add_option("--served-model-name", config->served_model_names,
-                          "Name of the model in requests (repeatable; default: the bundle's)"));
+  add(command
+          ->add_option("--served-model-name", config->served_model_names,
+                       "Name of the model in requests (repeatable; default: the bundle's)")
+          ->allow_extra_args(false));
 }
 
 void add_access_flags(CLI::App* command, ServerConfig* config) {
@@ -49,8 +51,10 @@ void add_access_flags(CLI::App* command, ServerConfig* config) {
   add(command->add_option("--tls-cert", config->tls_cert,
                           "Certificate chain (PEM); read again on SIGHUP"));
   add(command->add_option("--tls-key", config->tls_key, "Its private key (PEM)"));
-  add(command->add_option("--cors-origin", config->cors_origins,
-                          "Origin whose pages may use this server (repeatable; *: any)"));
+  add(command
+          ->add_option("--cors-origin", config->cors_origins,
+                       "Origin whose pages may use this server (repeatable; *: any)")
+          ->allow_extra_args(false));
 }
 
 void add_limit_flags(CLI::App* command, ServeFlags* flags) {
@@ -62,14 +66,14 @@ void add_limit_flags(CLI::App* command, ServeFlags* flags) {
   add(command
           ->add_option("--max-queue", flags->engine.options.max_queue,
                        "Requests waiting at once; more are answered 503 (0: no limit)")
-          ->check(CLI::NonNegativeNumber));
+          ->check(CLI::Range(0, INT32_MAX)));
   add(command
           ->add_option("--max-queue-tokens", flags->engine.options.max_queue_tokens,
                        "Their prompt tokens (0: no limit)")
-          ->check(CLI::NonNegativeNumber));
+          ->check(CLI::Range(int64_t{0}, INT64_MAX)));
   add(command->add_option("--max-connections", flags->config.max_connections, "Connections at once")
           ->check(CLI::Range(1, 1'000'000)));
-  add(command->add_option("--max-body", flags->max_body_mb, "Largest request, in MB")
+  add(command->add_option("--max-body", flags->max_body_mb, "Largest request, in MiB")
           ->check(CLI::Range(1, 4096)));
   seconds("--drain-timeout", &flags->drain_timeout,
           "Seconds that running requests have to end after SIGTERM");

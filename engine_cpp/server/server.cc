@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <boost/asio/ssl.hpp>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
+#include <future>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -38,6 +41,12 @@ std::shared_ptr<TlsContext> load_tls(const ServerConfig& config) {
   if (config.tls_cert.empty() && config.tls_key.empty()) return nullptr;
   if (config.tls_cert.empty() || config.tls_key.empty()) {
     throw std::runtime_error("--tls-cert and --tls-key: expected both or none");
+  }
+  for (const auto& [flag, path] :
+       {std::pair("--tls-cert ", config.tls_cert), std::pair("--tls-key ", config.tls_key)}) {
+    if (::access(path.c_str(), R_OK) != 0) {  // OpenSSL's own words do not say so
+      throw std::runtime_error(flag + path + ": " + std::strerror(errno));
+    }
   }
   auto context = std::make_shared<TlsContext>(TlsContext::tls_server);
   context->set_options(TlsContext::default_workarounds | TlsContext::no_sslv2 |
@@ -108,13 +117,27 @@ class Server {
     loader.join();
     remove_socket_file();
     // What was cut off ends now; an engine that does not even do that is left to the system.
-    if (!service_.wait_until_idle(kLastWords)) end_at_once(0);
-    workers_.join();
+    if (!service_.wait_until_idle(kLastWords) || !join_workers(kLastWords)) end_at_once(0);
     if (failure) std::rethrow_exception(failure);
     return 0;
   }
 
  private:
+  // False if they are still at work, on a text that takes long, when the time is over.
+  bool join_workers(std::chrono::milliseconds timeout) {
+    std::promise<void> joined;
+    std::thread joiner([&] {
+      workers_.join();
+      joined.set_value();
+    });
+    if (joined.get_future().wait_for(timeout) != std::future_status::ready) {
+      joiner.detach();  // the caller ends the process
+      return false;
+    }
+    joiner.join();
+    return true;
+  }
+
   // Labels of a metric must be few, whatever clients ask for.
   static std::string metric_path(const Exchange& exchange) {
     const std::string& path = exchange.request().path;

@@ -70,11 +70,13 @@ Service::Service(const ServerConfig& config, ServerLog* log, boost::asio::any_io
 void Service::set_engine(std::shared_ptr<Engine> engine) {
   const Json info = Json::parse(engine->info_json());
   auto context = std::make_shared<EndpointContext>();
-  context->engine = std::move(engine);
   context->metrics = metrics_;
   context->model_names = config_.served_model_names;
   if (context->model_names.empty()) context->model_names.push_back(info.at("model_name"));
   context->max_model_len = info.at("max_model_len");
+  context->prompt_limit = std::make_shared<PromptLimit>(engine, context->max_model_len,
+                                                        info.at("tokenizer_vocab_size"));
+  context->engine = std::move(engine);
   context->hidden_size = info.at("hidden_size");
   context->embeds = info.at("task") == "embed";
   context->max_queue = config_.max_queue;

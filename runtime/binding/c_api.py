@@ -288,3 +288,22 @@ def take_text(function: Callable[..., int], *arguments: Any) -> str:
         return ctypes.string_at(text.value or 0, size.value).decode("utf-8")
     finally:
         library().pinfer_free(text)
+
+
+def set_field(struct: Any, name: str, value: Any) -> None:
+    """Sets a number or a text. ValueError naming the field where C would cut the value off."""
+    if isinstance(value, str):
+        value = text_bytes(name, value)
+    setattr(struct, name, value)
+    if isinstance(value, int) and getattr(struct, name) != value:
+        field = next(kind for field, kind, *_ in struct._fields_ if field == name)
+        raise ValueError(
+            f"{name}: expected an integer of {8 * ctypes.sizeof(field)} bits, found {value}"
+        )
+
+
+def text_bytes(name: str, text: str) -> bytes:
+    """As C takes it, which ends a text at its first NUL. ValueError naming the field for one."""
+    if "\0" in text:
+        raise ValueError(f"{name}: expected a text without NUL, found {text!r:.80}")
+    return text.encode()

@@ -146,7 +146,7 @@ class Engine:
                 ("_callback", "_user_data", "struct_size")
             ):
                 raise TypeError(f"Engine() has no option {name!r}")
-            setattr(c_options, name, value.encode() if isinstance(value, str) else value)
+            c_api.set_field(c_options, name, value)
         # Kept as long as the engine, which calls it.
         self._log_callback = _log_callback(log)
         c_options.log_callback = self._log_callback
@@ -245,9 +245,9 @@ class Engine:
         options.prompt_token_ids = ids
         options.num_prompt_token_ids = len(ids)
         options.sampling_params = ctypes.pointer(params)
-        options.priority = priority
-        options.cache_salt = cache_salt.encode()
-        options.choice_index = choice_index
+        c_api.set_field(options, "priority", priority)
+        c_api.set_field(options, "cache_salt", cache_salt)
+        c_api.set_field(options, "choice_index", choice_index)
         handle = ctypes.c_void_p()
         c_api.call(library.pinfer_submit, self._opened(), byref(options), byref(handle))
         del kept  # the engine has copied what it needs
@@ -321,9 +321,9 @@ class Engine:
         options = c_api.initialized(c_api.EmbedOptions(), library.pinfer_embed_options_init)
         options.token_ids = ids
         options.num_token_ids = len(ids)
-        options.dimensions = dimensions
-        options.priority = priority
-        options.cache_salt = cache_salt.encode()
+        c_api.set_field(options, "dimensions", dimensions)
+        c_api.set_field(options, "priority", priority)
+        c_api.set_field(options, "cache_salt", cache_salt)
         handle = ctypes.c_void_p()
         c_api.call(library.pinfer_embed, self._opened(), byref(options), byref(handle))
         return Generation(self, handle)
@@ -350,16 +350,21 @@ class Engine:
         kept: list[Any] = []
         for name, value in given.items():
             if name in _NUMBERS:
-                setattr(params, name, value)
+                c_api.set_field(params, name, value)
             elif name == "seed":
-                params.has_seed, params.seed = value is not None, value or 0
+                params.has_seed = value is not None
+                c_api.set_field(params, name, value or 0)
             elif name in ("stop_token_ids", "allowed_token_ids"):
                 kept.append(_int32_array(value))
                 setattr(params, name, kept[-1])
                 setattr(params, f"num_{name}", len(value))
             elif name in ("stop", "bad_words"):
                 texts = [value] if isinstance(value, str) else list(value)
-                kept.append((ctypes.c_char_p * len(texts))(*(text.encode() for text in texts)))
+                kept.append(
+                    (ctypes.c_char_p * len(texts))(
+                        *(c_api.text_bytes(name, text) for text in texts)
+                    )
+                )
                 setattr(params, name, kept[-1])
                 setattr(params, f"num_{name}", len(texts))
             elif name == "logit_bias":

@@ -38,12 +38,36 @@ def test_usage_errors_exit_with_2(pinfer, tied_bundle):
         ["run", tied_bundle, "--no-such-flag"],
         ["run", tied_bundle, "-p", "x", "--threads", "two"],
         ["run", tied_bundle, "-p", "x", "--scheduling-policy", "lifo"],
+        ["run", tied_bundle, "-p", "x", "-n", "010"],
+        ["run", tied_bundle, "-p", "x", "--seed", str(2**64)],
+        ["run", tied_bundle, "-p", "x", "--system", "y"],
     ):
         result = run(pinfer, *arguments)
         assert result.returncode == 2, arguments
         assert last_line(result.stderr).startswith("pinfer: error: "), result.stderr
     unknown = last_line(run(pinfer, "frobnicate", tied_bundle).stderr)
     assert unknown == "pinfer: error: frobnicate: no such command"
+
+
+def test_output_that_cannot_be_written_is_an_error(pinfer, tied_bundle):
+    commands = (
+        ["run", tied_bundle, "-p", "x", "-n", "2"], ["run", tied_bundle, "-p", "x", "--ids"],
+        ["tokenize", tied_bundle], ["batch", tied_bundle], ["inspect", tied_bundle],
+        ["verify", tied_bundle], ["completion", "bash"], ["--version"], ["run", "--help"],
+    )  # fmt: skip
+    for arguments in commands:
+        with open("/dev/full", "w") as full:
+            result = subprocess.run(
+                [pinfer, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE, text=True,
+                input='{"prompt": "x", "text": "x", "max_tokens": 1}\n', timeout=60,
+            )  # fmt: skip
+        assert result.returncode == 1, arguments
+        expected = "pinfer: error: standard output: No space left on device"
+        assert last_line(result.stderr) == expected, arguments
+
+
+def test_a_text_flag_takes_one_text(pinfer, tied_bundle):
+    assert run(pinfer, "run", "--stop", "x", tied_bundle, "-p", "x", "-n", "1").returncode == 0
 
 
 def test_refusals_exit_with_1(pinfer, tied_bundle, tied_checkpoint, tmp_path):

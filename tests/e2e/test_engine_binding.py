@@ -30,6 +30,21 @@ def test_importing_pinfer_imports_no_torch():
     assert result.stdout.split() == ["False", "False"], result.stderr
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("max_tokens", 2**32 + 2, "an integer of 32 bits"),
+        ("priority", 2**32 + 1, "an integer of 32 bits"),
+        ("seed", 2**64, "an integer of 64 bits"),
+        ("stop", "a\0b", "a text without NUL"),
+        ("cache_salt", "a\0b", "a text without NUL"),
+    ],
+)
+def test_what_c_would_cut_off_is_refused(engine, field, value, expected):
+    with pytest.raises(ValueError, match=f"{field}: expected {expected}, found"):
+        engine.generate(PROMPT, **{field: value})
+
+
 def test_generate_stream_and_batch_agree(engine):
     whole = engine.generate(PROMPT, **greedy())
     assert len(whole.token_ids) == 8 and whole.finish_reason == "length"

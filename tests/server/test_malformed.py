@@ -419,3 +419,33 @@ def test_unknown_fields_are_accepted(client):
     assert client.post(COMPLETIONS, json=body).status_code == 200
     chat = {"messages": [{**MESSAGES[0], "foo": 1, "name": "x"}], "max_tokens": 1, "foo": []}
     assert client.post(CHAT, json=chat).status_code == 200
+
+
+def test_prompts_that_cannot_fit_are_not_tokenized(client):
+    """Half a minute of a worker's time, or two requests that keep the server from all others."""
+    text = "a" * 20_000_000
+    for path, body, param in (
+        (COMPLETIONS, {"prompt": text}, "prompt"),
+        (COMPLETIONS, {"prompt": ["a", text]}, "prompt[1]"),
+        (CHAT, {"messages": [{"role": "user", "content": text}]}, "messages"),
+    ):
+        error = client.post(path, json=body | {"max_tokens": 1}).json()["error"]
+        assert error["code"] == "context_length_exceeded" and error["param"] == param
+        assert "bytes, the context holds" in error["message"]
+
+
+def test_messages_without_content(client):
+    for role in ("user", "system"):
+        for message in ({"role": role}, {"role": role, "content": None}):
+            answer = client.post(CHAT, json={"messages": [message], "max_tokens": 1})
+            assert answer.status_code == 400
+            assert answer.json()["error"]["param"] == "messages[0].content"
+
+
+def test_structured_output_is_refused_by_every_name(client):
+    for name in ("grammar", "json_schema", "use_beam_search", "logits_processors"):
+        for path, body in ((COMPLETIONS, {"prompt": "a"}), (CHAT, {"messages": MESSAGES})):
+            error = client.post(path, json=body | {name: True}).json()["error"]
+            assert error["param"] == name and "not supported" in error["message"]
+            harmless = client.post(path, json=body | {name: False, "max_tokens": 1})
+            assert harmless.status_code == 200

@@ -101,10 +101,9 @@ void refuse_unsupported(const Fields& body) {
       throw ApiError(400, "tool_choice: only \"none\" and \"auto\" are supported", "tool_choice");
     }
   }
-  for (const char* name : {"functions", "function_call", "audio", "guided_json", "guided_regex",
-                           "guided_grammar", "guided_choice", "structured_outputs"}) {
-    if (body.has(name)) throw ApiError(400, std::string(name) + ": is not supported", name);
-  }
+  refuse_fields(body, {"functions", "function_call", "audio", "guided_json", "guided_regex",
+                       "guided_grammar", "guided_choice", "structured_outputs", "grammar",
+                       "json_schema", "use_beam_search", "logits_processors"});
 }
 
 ChatOptions read_logprobs(const Fields& body, bool stream, SamplingParams* params) {
@@ -146,7 +145,9 @@ void handle_chat_completions(const EndpointContext& context,
   const auto max_tokens = body.integer("max_completion_tokens", 1, INT32_MAX);
   plan.params.max_tokens = static_cast<int32_t>(max_tokens.value_or(old_name.value_or(0)));
   const bool add_special_tokens = body.boolean("add_special_tokens").value_or(false);
-  plan.prompts.push_back(engine.tokenize(render_chat_prompt(engine, body), add_special_tokens));
+  const std::string prompt = render_chat_prompt(engine, body);
+  if (!body.has("truncate_prompt_tokens")) context.prompt_limit->check(prompt, "messages");
+  plan.prompts.push_back(engine.tokenize(prompt, add_special_tokens));
   truncate_prompt(body, context.max_model_len, &plan.prompts[0]);
   auto format = std::make_unique<ChatFormat>(context.engine, std::move(options), plan.prompts[0]);
   std::make_shared<Generation>(context.engine, exchange, context.metrics, std::move(plan),

@@ -35,8 +35,13 @@ void check_messages(const Fields& body) {
       }
     }
     check_objects(fields, "tool_calls");
-    if (!fields.text("role").has_value()) {
+    const auto role = fields.text("role");
+    if (!role.has_value()) {
       throw ApiError(400, path + ".role: expected a string, found none", path + ".role");
+    }
+    if ((role == "user" || role == "system") && !fields.has("content")) {
+      throw ApiError(400, path + ".content: expected a string or a list of parts, found none",
+                     path + ".content");
     }
   }
 }

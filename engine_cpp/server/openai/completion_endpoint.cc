@@ -123,9 +123,11 @@ class CompletionFormat final : public AnswerFormat {
   std::map<int, CompletionLogprobs> logprobs_;  // of streams, by choice
 };
 
-void add_text_prompt(const Engine& engine, const std::string& text, bool add_special_tokens,
-                     CompletionPrompts* prompts) {
-  prompts->ids.push_back(engine.tokenize(text, add_special_tokens));
+void add_text_prompt(const EndpointContext& context, const Fields& body, const std::string& text,
+                     const std::string& path, CompletionPrompts* prompts) {
+  if (!body.has("truncate_prompt_tokens")) context.prompt_limit->check(text, path);
+  const bool add_special_tokens = body.boolean("add_special_tokens").value_or(true);
+  prompts->ids.push_back(context.engine->tokenize(text, add_special_tokens));
   prompts->texts.push_back(text);
 }
 
@@ -136,16 +138,16 @@ void add_id_prompt(const Engine& engine, std::vector<int32_t> ids, bool echo,
 }
 
 // A string, a list of strings, a list of ids, or a list of lists of ids.
-CompletionPrompts read_prompts(const Engine& engine, const Fields& body, bool echo) {
+CompletionPrompts read_prompts(const EndpointContext& context, const Fields& body, bool echo) {
+  const Engine& engine = *context.engine;
   const Json* prompt = body.find("prompt");
   const std::string expected = "a string, a list of strings, token ids or lists of token ids";
   if (prompt == nullptr) {
     throw ApiError(400, "prompt: expected " + expected + ", found none", "prompt");
   }
-  const bool add_special_tokens = body.boolean("add_special_tokens").value_or(true);
   CompletionPrompts prompts;
   if (prompt->is_string()) {
-    add_text_prompt(engine, prompt->get<std::string>(), add_special_tokens, &prompts);
+    add_text_prompt(context, body, prompt->get<std::string>(), "prompt", &prompts);
     return prompts;
   }
   if (!prompt->is_array()) refuse_value("prompt", expected, *prompt);
@@ -164,7 +166,7 @@ CompletionPrompts read_prompts(const Engine& engine, const Fields& body, bool ec
     const Json& entry = (*prompt)[i];
     const std::string path = "prompt[" + std::to_string(i) + "]";
     if (entry.is_string() && prompt->front().is_string()) {
-      add_text_prompt(engine, entry.get<std::string>(), add_special_tokens, &prompts);
+      add_text_prompt(context, body, entry.get<std::string>(), path, &prompts);
     } else if (entry.is_array() && prompt->front().is_array()) {
       add_id_prompt(engine, read_token_ids(entry, path), echo, &prompts);
     } else {
@@ -188,10 +190,9 @@ void refuse_unsupported(const Fields& body) {
                      "response_format.type");
     }
   }
-  for (const char* name : {"guided_json", "guided_regex", "guided_grammar", "guided_choice",
-                           "structured_outputs", "prompt_embeds"}) {
-    if (body.has(name)) throw ApiError(400, std::string(name) + ": is not supported", name);
-  }
+  refuse_fields(
+      body, {"guided_json", "guided_regex", "guided_grammar", "guided_choice", "structured_outputs",
+             "grammar", "json_schema", "use_beam_search", "logits_processors", "prompt_embeds"});
 }
 
 void read_logprobs(const Fields& body, bool stream, CompletionOptions* options,
@@ -234,7 +235,7 @@ void handle_completions(const EndpointContext& context, const std::shared_ptr<Ex
     plan.params.min_tokens = 0;
   }
   plan.leaves_output_out = options.only_echo;
-  options.prompts = read_prompts(engine, body, options.echo);
+  options.prompts = read_prompts(context, body, options.echo);
   check_num_choices(options.prompts.ids.size(), plan.options.num_choices, context);
   for (size_t i = 0; i < options.prompts.ids.size(); ++i) {
     const size_t size = options.prompts.ids[i].size();

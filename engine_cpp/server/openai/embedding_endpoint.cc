@@ -158,8 +158,10 @@ void check_num_inputs(size_t count, const EndpointContext& context) {
 // A string, a list of strings, a list of ids, or a list of lists of ids.
 std::vector<std::vector<int32_t>> read_inputs(const EndpointContext& context, const Fields& body) {
   const std::optional<std::string> prompt_name = body.text("prompt_name");
-  const auto tokenized = [&](const Json& text) {
-    return context.engine->tokenize_to_embed(text.get<std::string>(), prompt_name);
+  const auto tokenized = [&](const Json& json) {
+    const std::string text = json.get<std::string>();
+    context.prompt_limit->check(text, "input");
+    return context.engine->tokenize_to_embed(text, prompt_name);
   };
   const Json* input = body.find("input");
   const std::string expected = "a string, a list of strings, token ids or lists of token ids";

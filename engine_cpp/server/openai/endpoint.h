@@ -9,6 +9,7 @@
 #include "pinfer/pinfer.hpp"
 #include "server/http/exchange.h"
 #include "server/openai/json_body.h"
+#include "server/openai/prompt_limit.h"
 #include "server/server_log.h"
 #include "server/server_metrics.h"
 
@@ -16,6 +17,7 @@ namespace pinfer::server {
 
 struct EndpointContext {
   std::shared_ptr<Engine> engine;
+  std::shared_ptr<const PromptLimit> prompt_limit;
   std::shared_ptr<ServerMetrics> metrics;
   ServerLog* log = nullptr;
   std::vector<std::string> model_names;  // the first one stands in answers
@@ -37,6 +39,9 @@ Json read_body(const EndpointContext& context, const Exchange& exchange);
 
 // 400 if so many choices can never be accepted at once.
 void check_num_choices(size_t num_prompts, int32_t num_choices, const EndpointContext& context);
+
+// 400 for the first of these fields that asks for something: is there, and neither false nor "".
+void refuse_fields(const Fields& body, std::initializer_list<const char*> names);
 
 // The fields of a body that no endpoint knows, for the log; "" if there are none.
 std::string unknown_fields(const Json& body);

@@ -120,6 +120,14 @@ std::string unknown_fields(const Json& body) {
   return names;
 }
 
+void refuse_fields(const Fields& body, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const Json* value = body.find(name);
+    if (value == nullptr || *value == false || *value == "") continue;
+    throw ApiError(400, std::string(name) + ": is not supported", name);
+  }
+}
+
 std::string new_object_id(const std::string& prefix) { return prefix + random_id(); }
 
 int64_t seconds_since_1970() {
