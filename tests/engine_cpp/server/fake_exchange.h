@@ -60,6 +60,7 @@ class TextEndpoints {
     context.metrics = std::make_shared<ServerMetrics>();
     context.model_names = {"m"};
     context.max_model_len = 128;
+    context.prompt_limit = std::make_shared<PromptLimit>(context.engine, 128, 256);
     context.executor = io.get_executor();
   }
 
