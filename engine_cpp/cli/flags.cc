@@ -29,6 +29,13 @@ bool embeds(const Engine& engine) {
 
 }  // namespace
 
+void print_error(std::string message) {
+  for (char& c : message) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
+  }
+  std::fprintf(stderr, "pinfer: error: %s\n", message.c_str());
+}
+
 // "--max-num-seqs" -> PINFER_MAX_NUM_SEQS.
 void name_environment(CLI::App* app) {
   for (CLI::App* command : app->get_subcommands(nullptr)) {
@@ -61,7 +68,8 @@ void check_integers(CLI::App* app) {
       "", "integer");
   for (CLI::App* command : app->get_subcommands(nullptr)) {
     for (CLI::Option* option : command->get_options()) {
-      if (option->get_type_name().starts_with("INT")) option->check(check);
+      const std::string type = option->get_type_name();
+      if (type.starts_with("INT") || type.starts_with("UINT")) option->check(check);
     }
   }
 }

@@ -20,6 +20,9 @@ inline constexpr int kExitDone = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 
+// "pinfer: error: ..." on stderr, in one line.
+void print_error(std::string message);
+
 // The bundle and the engine's settings.
 struct EngineFlags {
   std::string bundle;

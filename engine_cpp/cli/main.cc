@@ -16,13 +16,6 @@
 
 namespace {
 
-void print_error(std::string message) {
-  for (char& c : message) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
-  }
-  std::fprintf(stderr, "pinfer: error: %s\n", message.c_str());
-}
-
 // A key on the command line must not stay where every user of the machine can read it. CLI11 has
 // copies of the arguments.
 void hide_keys(int argc, char** argv) {
@@ -73,13 +66,13 @@ int run(int argc, char** argv) {
     return app.exit(success);  // --help, --version
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "Run with --help for the commands and flags.\n");
-    print_error(error.what());
+    cli::print_error(error.what());
     return cli::kExitUsage;
   } catch (const pinfer::Error& error) {
-    print_error(error.what());
+    cli::print_error(error.what());
     return cli::kExitFailed;
   } catch (const std::exception& error) {
-    print_error(error.what());
+    cli::print_error(error.what());
     return cli::kExitFailed;
   }
   return exit_code;
@@ -94,7 +87,7 @@ int main(int argc, char** argv) {
   try {
     pinfer::cli::flush_output();
   } catch (const pinfer::Error& error) {
-    print_error(error.what());
+    pinfer::cli::print_error(error.what());
     return pinfer::cli::kExitFailed;
   }
   return exit_code;

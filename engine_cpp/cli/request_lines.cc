@@ -1,7 +1,6 @@
 #include "cli/request_lines.h"
 
 #include <condition_variable>
-#include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <iostream>
@@ -78,7 +77,7 @@ void answer_request_lines(const std::function<WaitForAnswer(const Json&)>& begin
       print_line(answer_of(*pending));
     }
   } catch (const Error& error) {  // nobody takes the answers, and the reader may wait for ever
-    std::fprintf(stderr, "pinfer: error: %s\n", error.what());
+    print_error(error.what());
     std::_Exit(kExitFailed);
   }
   reader.join();

@@ -125,12 +125,12 @@ class Server {
  private:
   // False if they are still at work, on a text that takes long, when the time is over.
   bool join_workers(std::chrono::milliseconds timeout) {
-    std::promise<void> joined;
-    std::thread joiner([&] {
+    const auto joined = std::make_shared<std::promise<void>>();  // may outlive this call
+    std::thread joiner([this, joined] {
       workers_.join();
-      joined.set_value();
+      joined->set_value();
     });
-    if (joined.get_future().wait_for(timeout) != std::future_status::ready) {
+    if (joined->get_future().wait_for(timeout) != std::future_status::ready) {
       joiner.detach();  // the caller ends the process
       return false;
     }

@@ -159,7 +159,7 @@ void linear_shapes(benchmark::internal::Benchmark* bench) {
       {576, 960}, {576, 576}, {576, 3072}, {1536, 576}, {576, 49152}};
   for (int64_t dtype : {PINFER_BFLOAT16, PINFER_FLOAT32}) {
     for (const auto& [k, n] : shapes) {
-      for (int64_t num_tokens : {1, 2, 8, 16, 32, 64, 512}) {
+      for (int64_t num_tokens : {1, 2, 8, 16, 24, 32, 64, 512}) {
         if (n == 49152 && num_tokens == 512) continue;  // logits of selected rows only
         bench->Args({k, n, num_tokens, dtype});
       }

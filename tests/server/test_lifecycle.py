@@ -392,6 +392,18 @@ def test_idle_connections_do_not_hold_up_the_end(serve, chat_bundle):
             raw.close()
 
 
+def test_a_long_text_does_not_hold_up_the_end(serve, chat_bundle):
+    """Its client has gone, and nothing can break off the tokenizer."""
+    text = json.dumps({"prompt": "a" * 40_000_000})
+    with serve(chat_bundle, "--max-body", "64") as server, client_of(server) as client:
+        with pytest.raises(httpx.TimeoutException):
+            client.post("/tokenize", content=text, timeout=1)
+        assert client.get("/health").status_code == 200
+        begin = time.monotonic()
+        assert server.stop(signal.SIGTERM) == 0
+        assert time.monotonic() - begin < 5
+
+
 def test_sighup_does_not_end_the_server(serve, bundles):
     with serve(long_model(bundles)) as server:
         raw = start_stream(server)
