@@ -313,7 +313,7 @@ def test_fifty_rounds_on_one_port(pinfer, chat_bundle):
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_running_requests_may_end(serve, bundles, sent):
     """Four streams run and four requests wait; new ones are refused."""
-    body = {**STREAM, "max_tokens": 1200, "stream_options": {"include_usage": True}}
+    body = {**STREAM, "max_tokens": 4000, "stream_options": {"include_usage": True}}
     flags = ("--max-num-seqs", "4", "--drain-timeout", "60")
     with serve(long_model(bundles), *flags) as server:
         raws = [start_stream(server, body) for _ in range(4)]
@@ -330,7 +330,7 @@ def test_running_requests_may_end(serve, bundles, sent):
             assert "retry-after" in answer.headers and answer.headers["connection"] == "close"
         assert_error(early.send(post_bytes(COMPLETIONS, BODY)).read_answer(), 503)
         for raw in raws:
-            assert b'"completion_tokens":1200' in raw.read_until(b"data: [DONE]\n\n")
+            assert b'"completion_tokens":4000' in raw.read_until(b"data: [DONE]\n\n")
         assert server.process.wait(5) == 0
 
 
